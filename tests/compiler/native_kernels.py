@@ -141,7 +141,7 @@ def kernels() -> Library:
         before = f.call("llvm.aarch64.get.fpcr", i64)
         f.call("llvm.aarch64.set.fpcr", void, f.arguments[0])
         f.ret(before)
-    return link.compiled(module.text(), host(), Tier.QUICK)
+    return link.compile_and_load(module.text(), host(), Tier.QUICK)
 
 
 def address(name: str) -> int:

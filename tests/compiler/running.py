@@ -31,7 +31,7 @@ def aligned(size: int, dtype: Any) -> np.ndarray:
 
 def call(kernel: Kernel, arrays: Sequence[np.ndarray], target: Target, tier: Tier = Tier.LIGHT, parts: int = 1) -> None:
     """Compile a kernel and run it on arrays, its loop over threads in so many parts, the last first."""
-    library = link.compiled(lower(kernel, target, several=tier is Tier.QUICK), target, tier)
+    library = link.compile_and_load(lower(kernel, target, several=tier is Tier.QUICK), target, tier)
     count = 1 if kernel.parallel is None else kernel.parallel.count
     edges = [count * part // parts for part in range(parts + 1)] if kernel.parallel is not None else [0, 1]
     for begin, end in reversed(list(itertools.pairwise(edges))):

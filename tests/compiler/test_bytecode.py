@@ -464,7 +464,7 @@ def test_threads_that_are_the_first_to_ask_get_one_library(monkeypatch: pytest.M
 
     monkeypatch.setattr(link, "load", load)
     begin = threading.Barrier(8)
-    library = link.loaded_once(lambda: begin.wait(10), dict)  # type: ignore[arg-type, return-value]
+    library = link.load_once(lambda: begin.wait(10), dict)  # type: ignore[arg-type, return-value]
     with ThreadPoolExecutor(8) as threads:
         found = [future.result() for future in [threads.submit(library) for _ in range(8)]]
     assert len(loads) == 1 and all(each is loads[0] for each in found)

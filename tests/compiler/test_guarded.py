@@ -80,7 +80,7 @@ def test_a_choice_of_scalars_reads_one_element(dtype: str, machine: str, tier: T
     size, kind, c_type = (4, "float", ctypes.c_float) if dtype == "float32" else (8, "double", ctypes.c_double)
     memory = Guarded(Layout.of([size], Edge.END))
     memory.put(0, np.array([7.0], dtype))
-    library = link.compiled(CHOICE.replace("TYPE", kind), MACHINES[machine](), tier)
+    library = link.compile_and_load(CHOICE.replace("TYPE", kind), MACHINES[machine](), tier)
     library.function("choose", None, ctypes.c_void_p, c_type)(memory.address + memory.layout.offsets[0], 1.0)
     first = memory.layout.offsets[0]
     assert memory.array[first : first + size].view(dtype)[0] == 7.0

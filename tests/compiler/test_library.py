@@ -626,7 +626,7 @@ def test_sizes_of_tiles() -> None:
     shapes = ((1, 1, 1), (384, 384, 384), (1000, 1000, 1000), (300, 260, 1 << 20), (1024, 4096, 64), (5, 100_000, 8))
     counts = []
     for rows, columns, summed in shapes:
-        down, across = matmuls.tile_of(rows, columns, summed)
+        down, across = matmuls.choose_tile(rows, columns, summed)
         counts.append(-(-rows // down) * -(-columns // across))
         for size, tile in ((rows, down), (columns, across)):
             assert 0 < tile <= min(size, matmuls.TILE_SIDE)

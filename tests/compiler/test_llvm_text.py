@@ -178,7 +178,7 @@ def test_masked_stores_write_the_lanes_of_constant_masks_only(tier: Tier) -> Non
                 f.masked_store(numbers, f.arguments[1], constant_vector(mask, i1), short.bits // 8)
                 f.ret()
                 cases.append((f.name, wide.bits, short.bits, np.array(mask)))
-    library = link.compiled(module.text(), tier=tier)
+    library = link.compile_and_load(module.text(), tier=tier)
     for name, wide_bits, short_bits, mask in cases:
         source = np.arange(1, mask.size + 1).astype(f"int{wide_bits}")
         target = np.full(mask.size + 16, -1, f"int{short_bits}")

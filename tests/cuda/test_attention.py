@@ -18,7 +18,7 @@ from weft.base import dtypes
 from weft.compiler import compile as compiler
 from weft.compiler.compile import compile_program
 from weft.compiler.program.ir import Call
-from weft.compiler.target.cuda.library.views import reshaped_strides
+from weft.compiler.target.cuda.library.views import reshape_strides
 from weft.compiler.target.cuda.targets import of_capability
 from weft.runtime.cuda.libraries import early
 
@@ -231,7 +231,7 @@ def test_strides_of_reshaped_arrays() -> None:
         for permutation in (tuple(range(len(shape))), tuple(rng.permutation(len(shape)))):
             base = np.zeros(shape, np.int8).transpose(permutation)
             for new in shapes:
-                strides = reshaped_strides(base.shape, base.strides, new)
+                strides = reshape_strides(base.shape, base.strides, new)
                 reshaped = base.reshape(new)
                 if strides is None:
                     assert not np.shares_memory(reshaped, base)

@@ -15,8 +15,8 @@ from weft import lax
 from weft.api.inspect import make_jaxpr
 from weft.compiler.compile import compile_program
 from weft.compiler.kernel.ir import Kernel
-from weft.compiler.target.cuda.groups import group_of
-from weft.compiler.target.cuda.loops import LoopCode, loops_of
+from weft.compiler.target.cuda.groups import choose_group
+from weft.compiler.target.cuda.loops import LoopCode, find_loops
 from weft.compiler.target.cuda.lower import module_text
 from weft.compiler.target.cuda.ptx import ptx
 from weft.compiler.target.cuda.targets import hopper, of_capability
@@ -33,7 +33,7 @@ def array(*shape: int) -> np.ndarray:
 def loops(function: Callable[..., Any], arrays: list[np.ndarray], target: Target) -> list[LoopCode]:
     jaxpr = constants_to_arguments(make_jaxpr(function)(*arrays))
     program = compile_program(jaxpr, [False] * len(jaxpr.invars), target).program
-    return list(loops_of(program, target, PROCESSORS, lambda step: True).values())
+    return list(find_loops(program, target, PROCESSORS, lambda step: True).values())
 
 
 def recurrent(xs: Any, w: Any) -> Any:
@@ -89,7 +89,7 @@ def test_groups_of_a_block_have_memory_of_their_own() -> None:
         return lax.scan(lambda h, x: (h * 0.5 + x, h.sum(-1)), wnp.zeros(xs.shape[1:]), xs)
 
     (code,) = loops(sums, [array(3, 8, 256)], hopper())
-    groups = [group_of(k, hopper()) for k in code.outline.kernels.values() if isinstance(k, Kernel)]
+    groups = [choose_group(k, hopper()) for k in code.outline.kernels.values() if isinstance(k, Kernel)]
     assert [g.members for g in groups if g is not None] == [64]
     # A float32 of each of four lanes of 256 threads.
     assert f"[{4 * 4 * 256} x i8] undef" in module_text((), hopper(), [code])
@@ -134,7 +134,7 @@ def test_contractions_by_teams(sizes: tuple[int, int, int], dtype: str, monkeypa
     jaxpr = make_jaxpr(function)(x, w)
     program = compile_program(jaxpr, [False, False], hopper()).program
     (kernel,) = [step.full for step in program.all_steps() if hasattr(step, "full")]
-    group = group_of(kernel, hopper())
+    group = choose_group(kernel, hopper())
     assert kernel.local and group is not None and group.teams > 1
     with simulated_gpu(monkeypatch) as (device, _):
         got = weft.jit(function)(weft.device_put(x, device), weft.device_put(w, device))

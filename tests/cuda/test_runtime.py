@@ -14,7 +14,7 @@ from tests.cuda.simulated import SimulatedDriver, simulated_gpu, simulated_gpus
 from weft import lax
 from weft.base.errors import DonatedArrayError, OutOfMemoryError
 from weft.compiler.compile import compile_program
-from weft.compiler.target.cuda.loops import loops_of
+from weft.compiler.target.cuda.loops import find_loops
 from weft.compiler.target.cuda.lower import source_text
 from weft.compiler.target.cuda.ptx import ptx
 from weft.compiler.target.cuda.targets import hopper
@@ -154,7 +154,7 @@ def test_loops_of_several_blocks_are_compiled() -> None:
     target = hopper()
     jaxpr = weft.make_jaxpr(nested)(weft.ShapeDtypeStruct((7, 40_000), np.float32), 5)
     program = compile_program(jaxpr, [False, False], target).program
-    (code,) = loops_of(program, target, 132, lambda step: False).values()
+    (code,) = find_loops(program, target, 132, lambda step: False).values()
     assert code.blocks > 1
     assert ".entry" in ptx(source_text(code.symbol, code, target), target)
 

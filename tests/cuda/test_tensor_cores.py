@@ -35,7 +35,7 @@ from weft.compiler.kernel.verifier import verify
 from weft.compiler.program import emissions
 from weft.compiler.program.ir import Call, Launch
 from weft.compiler.target.cuda.groups import SHARED_BYTES
-from weft.compiler.target.cuda.loops import loops_of
+from weft.compiler.target.cuda.loops import find_loops
 from weft.compiler.target.cuda.lower import launch_bytes, launch_shape, module_text, source_text
 from weft.compiler.target.cuda.ptx import ptx
 from weft.compiler.target.cuda.targets import hopper, of_capability
@@ -322,7 +322,7 @@ def test_a_loop_with_products_is_one_kernel() -> None:
         return lax.while_loop(lambda c: c[0] < 3, lambda c: (c[0] + 1, wnp.tanh(c[1] @ w)), (0, x))[1]
 
     program, _ = compiled(repeated, normal(256, 256), normal(256, 256))
-    (code,) = loops_of(program, hopper(), 132, lambda step: False).values()
+    (code,) = find_loops(program, hopper(), 132, lambda step: False).values()
     text = source_text(code.symbol, code, hopper())
     # Two groups of a block have barriers and memory of their own.
     assert "llvm.nvvm.mma" in text and "barrier.cta.sync.aligned.count" in text

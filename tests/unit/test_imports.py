@@ -73,7 +73,7 @@ COMPILER = (
     "target.cpu",
     "target.cuda",
 )
-# Only the folders of a target know it; the rest asks `tables_of` a target, and the backend of a device.
+# Only the folders of a target know it; the rest asks `get_tables` a target, and the backend of a device.
 TARGETS = ("weft.compiler.target.cpu", "weft.compiler.target.cuda")
 OF_TARGETS = ("weft/compiler/target/cpu/", "weft/compiler/target/cuda/", "weft/runtime/cpu/", "weft/runtime/cuda/")
 # ... and of a platform the shared code knows what its protocols say, but for where it is registered.

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from weft.compiler.passes.decompose import with_definitions
 from weft.compiler.rewrite import everywhere
-from weft.compiler.target.tables import tables_of
+from weft.compiler.target.tables import get_tables
 from weft.compiler.target.target import Target
 from weft.ir.jaxpr import Jaxpr
 
@@ -13,7 +13,7 @@ from weft.ir.jaxpr import Jaxpr
 @everywhere
 def define(jaxpr: Jaxpr, target: Target) -> Jaxpr:
     """Replace operations by the target's definitions of them. Needs: primitives. Keeps: its form."""
-    definition = tables_of(target).definition if target.libraries.present else None
+    definition = get_tables(target).definition if target.libraries.present else None
     return jaxpr if definition is None else with_definitions(jaxpr, lambda equation: definition(equation, target))
 
 
@@ -22,5 +22,5 @@ def compose(jaxpr: Jaxpr, target: Target) -> Jaxpr:
     """Group equations into fusions of the kind "library". Needs: canonical. Keeps: its form; rounds otherwise."""
     if not target.libraries.present:
         return jaxpr
-    composed = tables_of(target).compose
+    composed = get_tables(target).compose
     return jaxpr if composed is None else composed(jaxpr, target)

@@ -40,7 +40,7 @@ from weft.compiler.program.ir import (
 )
 from weft.compiler.schedules import FIRST, KINDS, LIBRARY, Schedules, alone, has_library_alternative
 from weft.compiler.target.library_call import LibraryCall
-from weft.compiler.target.tables import tables_of
+from weft.compiler.target.tables import get_tables
 from weft.compiler.target.target import Target
 from weft.ir.fusing import HERO
 from weft.ir.higher_order import ControlFlow
@@ -402,7 +402,7 @@ class Builder:
 
     def call(self, block: Block, position: int, equation: Equation) -> None:
         """Build a library call."""
-        call = tables_of(self.target).plan(equation, self.target)
+        call = get_tables(self.target).plan(equation, self.target)
         operands = [self.atom(block, a) for a in equation.invars]
         for i, permutation in enumerate(call.permutations):
             if permutation is not None:

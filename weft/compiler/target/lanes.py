@@ -129,7 +129,7 @@ def elementary(real: RealFunction, of_complex: ComplexFunction | None = None) ->
     def method(self: Lanes, *operands: Lane) -> Lane:
         dtype = operands[0].dtype
         if operands[0].im is None:
-            return self._rounded(real(*(x.re for x in operands)), dtype)
+            return self._round_to(real(*(x.re for x in operands)), dtype)
         if of_complex is None:
             raise InternalError(f"{real.__name__} does not support complex numbers.")
         return self._of_doubles(of_complex, dtype, *operands)
@@ -199,20 +199,20 @@ class Lanes:
         form = layout(dtype)
         return form.memory, 2 if form.kind == "c" else 1
 
-    def loaded(self, parts: Sequence[Value], dtype: np.dtype[Any]) -> Lane:
+    def from_storage(self, parts: Sequence[Value], dtype: np.dtype[Any]) -> Lane:
         """Convert loaded numbers to lanes: one value, or the real and the imaginary numbers."""
         form = layout(dtype)
         terms = [Term(self.function, part) for part in parts]
         if form.kind == "b":
             return Lane(dtype, terms[0].differs(0))
         if form.kind in "iu":
-            return Lane(dtype, integers.wrapped(terms[0], form.bits, form.kind == "i"))
+            return Lane(dtype, integers.wrap(terms[0], form.bits, form.kind == "i"))
         if form.short:
             return Lane(dtype, formats.from_bits(terms[0], dtype.name))
         return Lane(dtype, *terms)
 
-    def stored(self, x: Lane) -> list[Value]:
-        """Convert lanes to the numbers to store, the inverse of `loaded`."""
+    def to_storage(self, x: Lane) -> list[Value]:
+        """Convert lanes to the numbers to store, the inverse of `from_storage`."""
         form = layout(x.dtype)
         if form.kind == "b":
             return [x.re.wide(8, signed=False).value]
@@ -232,15 +232,15 @@ class Lanes:
         else:
             value = f.masked_load(kind, pointer, self._for_parts(mask, parts), align)
         if parts == 1:
-            return self.loaded([value], dtype)
-        return self.loaded([self._every_other(value, start) for start in range(2)], dtype)
+            return self.from_storage([value], dtype)
+        return self.from_storage([self._every_other(value, start) for start in range(2)], dtype)
 
     def store(self, x: Lane, pointer: Value, mask: Value | None = None) -> None:
         """Store contiguous elements from `pointer` on, only active lanes if there is a mask."""
         f = self.function
-        values = self.stored(x)
+        values = self.to_storage(x)
         align = values[0].type.bits // 8
-        value = values[0] if len(values) == 1 else self._interleaved(*values)
+        value = values[0] if len(values) == 1 else self._interleave(*values)
         if mask is None:
             f.store(value, pointer, align)
         else:
@@ -256,7 +256,7 @@ class Lanes:
             return self.function.extract(value, start)
         return self.function.shuffle(value, None, range(start, 2 * self.width, 2))
 
-    def _interleaved(self, re: Value, im: Value) -> Value:
+    def _interleave(self, re: Value, im: Value) -> Value:
         f = self.function
         if self.width == 1:
             return f.insert(f.splat(re, 2), im, 1)
@@ -264,18 +264,18 @@ class Lanes:
 
     # -- rounding --------------------------------------------------------------------------------------------------
 
-    def _rounded(self, x: Term, dtype: np.dtype[Any]) -> Lane:
+    def _round_to(self, x: Term, dtype: np.dtype[Any]) -> Lane:
         """Round a float computed in float32 or float64 to the dtype."""
-        return Lane(dtype, formats.rounded(x, dtype.name) if layout(dtype).short else x)
+        return Lane(dtype, formats.round_to(x, dtype.name) if layout(dtype).short else x)
 
     def _exact(self, x: Term, dtype: np.dtype[Any]) -> Lane:
         """Wrap a float whose value is exact in the dtype. One-byte formats are rounded all the same: not all of them
         have signs."""
-        return self._rounded(x, dtype) if dtype.itemsize == 1 else Lane(dtype, x)
+        return self._round_to(x, dtype) if dtype.itemsize == 1 else Lane(dtype, x)
 
     def _integer(self, x: Term, dtype: np.dtype[Any]) -> Lane:
         form = layout(dtype)
-        return Lane(dtype, integers.wrapped(x, form.bits, form.kind == "i"))
+        return Lane(dtype, integers.wrap(x, form.bits, form.kind == "i"))
 
     def _of_doubles(self, function: ComplexFunction, dtype: np.dtype[Any], *operands: Lane) -> Lane:
         """Apply a function of complex numbers in float64 and round the result once."""
@@ -291,7 +291,7 @@ class Lanes:
         if kind == "c":
             return Lane(x.dtype, *of_complex(x.pair, y.pair))
         result = real(x.re, y.re)
-        return self._rounded(result, x.dtype) if kind == "f" else self._integer(result, x.dtype)
+        return self._round_to(result, x.dtype) if kind == "f" else self._integer(result, x.dtype)
 
     def add(self, x: Lane, y: Lane) -> Lane:
         return self._arithmetic(x, y, Term.__add__, complex.add)
@@ -312,7 +312,7 @@ class Lanes:
         form = layout(x.dtype)
         if form.kind in "iu":
             return self._integer(integers.remainder(x.re, y.re, form.kind == "i"), x.dtype)
-        return self._rounded(integers.float_remainder(x.re, y.re), x.dtype)
+        return self._round_to(integers.float_remainder(x.re, y.re), x.dtype)
 
     def neg(self, x: Lane) -> Lane:
         kind = layout(x.dtype).kind
@@ -338,7 +338,7 @@ class Lanes:
                 base = base * base
         if kind != "f":
             return self._integer(result, x.dtype)
-        return self._rounded(1 / result if y < 0 else result, x.dtype)
+        return self._round_to(1 / result if y < 0 else result, x.dtype)
 
     def max(self, x: Lane, y: Lane) -> Lane:
         return self._extreme(x, y, "max", "maximum", complex.greatest)
@@ -420,7 +420,7 @@ class Lanes:
     regularized_incomplete_beta = elementary(incomplete_beta.regularized_incomplete_beta)
 
     def igamma_derivative(self, a: Lane, x: Lane, *, order: int) -> Lane:
-        return self._rounded(incomplete_gamma_derivative.igamma_derivative(a.re, x.re, order), x.dtype)
+        return self._round_to(incomplete_gamma_derivative.igamma_derivative(a.re, x.re, order), x.dtype)
 
     def pow(self, x: Lane, y: Lane) -> Lane:
         """Compute x**y; an integer exponent is exact even where the dtype of x cannot represent it."""
@@ -432,10 +432,10 @@ class Lanes:
             base = self.convert(x, dtypes.complex128)
             return self.convert(self._of_doubles(complex.pow, dtypes.complex128, base, exponent), x.dtype)
         if not whole:
-            return self._rounded(power.pow(x.re, y.re), x.dtype)
+            return self._round_to(power.pow(x.re, y.re), x.dtype)
         exponent = self.convert(y, dtypes.float64)
         result = power.pow(x.re, exponent.re) if x.re.bits == 64 else power.pow_of_short(x.re, exponent.re)
-        return self._rounded(result, x.dtype)
+        return self._round_to(result, x.dtype)
 
     # -- comparison and choice -------------------------------------------------------------------------------------
 
@@ -486,7 +486,7 @@ class Lanes:
 
     def _shift(self, x: Lane, y: Lane, direction: str) -> Lane:
         form = layout(x.dtype)
-        return Lane(x.dtype, integers.shifted(x.re, y.re, form.bits, form.kind == "i", direction))
+        return Lane(x.dtype, integers.shift(x.re, y.re, form.bits, form.kind == "i", direction))
 
     def shift_left(self, x: Lane, y: Lane) -> Lane:
         return self._shift(x, y, "left")
@@ -540,14 +540,14 @@ class Lanes:
     # -- rounding to integers and fewer bits -----------------------------------------------------------------------
 
     def floor(self, x: Lane) -> Lane:
-        return self._rounded(x.re.floor(), x.dtype)
+        return self._round_to(x.re.floor(), x.dtype)
 
     def ceil(self, x: Lane) -> Lane:
-        return self._rounded(Term(self.function, self.function.ceil(x.re.value)), x.dtype)
+        return self._round_to(Term(self.function, self.function.ceil(x.re.value)), x.dtype)
 
     def round(self, x: Lane, *, rounding_method: RoundingMethod = RoundingMethod.AWAY_FROM_ZERO) -> Lane:
         even = rounding_method == RoundingMethod.TO_NEAREST_EVEN
-        return self._rounded(x.re.rint() if even else bits.rounded_away(x.re), x.dtype)
+        return self._round_to(x.re.rint() if even else bits.round_half_away(x.re), x.dtype)
 
     def nextafter(self, x: Lane, y: Lane) -> Lane:
         """Return the neighbour of x towards y, computed on the dtype's own bits, where neighbours differ by one."""
@@ -555,7 +555,7 @@ class Lanes:
         if name == formats.EXPONENT_ONLY:
             code = bits.next_power_code(self._code(x), x.re, y.re)
         else:
-            signed_zero = not layout(x.dtype).short or formats.format_of(name).signed_zero
+            signed_zero = not layout(x.dtype).short or formats.get_format(name).signed_zero
             code = bits.next_code(self._code(x), x.re, y.re, layout(x.dtype).bits, signed_zero)
         result = self._of_code(code, x.dtype).re
         # Of two zeros with different signs it is the second.
@@ -573,7 +573,7 @@ class Lanes:
         else:
             code, mantissa, exponents = self._code(x), int(limits.nmant), int(limits.nexp)
         code = bits.fewer_bits(code, mantissa, exponents, exponent_bits, mantissa_bits, narrower)
-        result = self._rounded(code.cooked(), x.dtype) if x.dtype.itemsize == 1 else self._of_code(code, x.dtype)
+        result = self._round_to(code.as_float(), x.dtype) if x.dtype.itemsize == 1 else self._of_code(code, x.dtype)
         return Lane(x.dtype, x.re.is_nan().select(x.re, result.re))
 
     # -- conversion ------------------------------------------------------------------------------------------------
@@ -589,7 +589,7 @@ class Lanes:
         form = layout(dtype)
         if form.short:
             return Lane(dtype, formats.from_bits(code, dtype.name))
-        return Lane(dtype, code.cooked()) if form.kind == "f" else self._integer(code, dtype)
+        return Lane(dtype, code.as_float()) if form.kind == "f" else self._integer(code, dtype)
 
     def bitcast(self, x: Lane, dtype: np.dtype[Any]) -> Lane:
         """Reinterpret the bits as another dtype of the same width."""
@@ -620,15 +620,15 @@ class Lanes:
     def _to_float(self, x: Lane, dtype: np.dtype[Any]) -> Lane:
         f = self.function
         source, target = layout(x.dtype), layout(dtype)
-        kind = x.re.typed(target.lane)
+        kind = x.re.vector_type(target.lane)
         if source.kind != "f":
             result = (f.sitofp if source.kind == "i" else f.uitofp)(x.re.value, kind)
-            return self._rounded(Term(f, result), dtype)
+            return self._round_to(Term(f, result), dtype)
         if source.bits == 64:
             if dtype == dtypes.float16:
                 return Lane(dtype, formats.half_from_double(x.re))
-            return self._rounded(x.re.short(), dtype)
-        return Lane(dtype, x.re.long()) if target.bits == 64 else self._rounded(x.re, dtype)
+            return self._round_to(x.re.short(), dtype)
+        return Lane(dtype, x.re.long()) if target.bits == 64 else self._round_to(x.re, dtype)
 
     def _to_integer(self, x: Lane, dtype: np.dtype[Any]) -> Lane:
         f = self.function
@@ -636,7 +636,7 @@ class Lanes:
         signed = target.kind == "i"
         if source.kind == "f":
             width = max(target.bits, 32)
-            result = Term(f, f.saturating(x.re.value, x.re.typed(integer(width)), signed))
+            result = Term(f, f.saturating(x.re.value, x.re.vector_type(integer(width)), signed))
             if target.bits < 32:
                 top = (1 << (target.bits - signed)) - 1
                 result = Term(f, (f.smin if signed else f.umin)(result.value, result.of(top).value))

@@ -61,7 +61,7 @@ class Array(NamedTuple):
         return Array(self.shape[skipped:], self.dtype)
 
 
-def arrays_of(atoms: Iterable[Atom]) -> list[Array]:
+def get_arrays(atoms: Iterable[Atom]) -> list[Array]:
     """Return the array types of operands or results; raise InternalError for anything but arrays of numbers."""
     found = []
     for atom in atoms:

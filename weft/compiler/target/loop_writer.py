@@ -51,7 +51,7 @@ class LoopWriter(ABC):
         """Write a barrier: no thread continues before all have arrived."""
 
     @abstractmethod
-    def iterated(self, iterations: Operand | int | None, body: Sequence[Row]) -> None:
+    def end_iteration(self, iterations: Operand | int | None, body: Sequence[Row]) -> None:
         """Write the end of an iteration of `body`; `iterations` is the trip count, or None if it is unknown."""
 
     # -- rows ------------------------------------------------------------------------------------------------------
@@ -111,7 +111,7 @@ class LoopWriter(ABC):
             self.exchanged.update(zip(operands, index.values, strict=True))
             self.values[counter] = f.sub(f.sub(count, constant(1, i64)), index) if reverse else index
             self.rows(body[: len(body) - len(pairs)])
-            self.iterated(iterations, body)
+            self.end_iteration(iterations, body)
             swapped = [index.values[n ^ 1] for n in range(len(operands))]
             index.give(*swapped)
         for operand in operands:
@@ -142,7 +142,7 @@ class LoopWriter(ABC):
         f.start(inside)
         self.rows(body)
         f.store(f.add(index, constant(1, i64)), iteration, 8)
-        self.iterated(None, body)
+        self.end_iteration(None, body)
         f.branch(top)
         f.start(end)
 

@@ -48,7 +48,7 @@ from weft.ir.primitive import lookup
 from weft.primitives.elementwise.elementwise import Elementwise
 
 
-def computed(lanes: Lanes, operands: Sequence[Lane], op: str, params: Mapping[str, Any]) -> Lane:
+def apply_lanes(lanes: Lanes, operands: Sequence[Lane], op: str, params: Mapping[str, Any]) -> Lane:
     """Apply an operation to operands with equal numbers of lanes and return its result."""
     if op not in OWN:
         primitive = lookup(op)
@@ -163,7 +163,7 @@ class Lowering:
         return a.with_parts([self.f.select(mask, p, q) for p, q in zip(a.parts, b.parts, strict=True)])
 
     def compute(self, op: str, operands: Sequence[Lane], params: Mapping[str, Any]) -> Lane:
-        return computed(*self.together(operands), op, params)
+        return apply_lanes(*self.together(operands), op, params)
 
     def together(self, operands: Sequence[Lane]) -> tuple[Lanes, list[Lane]]:
         """Broadcast operands to the width of the widest one; return the builder for that width and the operands."""
@@ -300,7 +300,7 @@ class Lowering:
     def load(self, buffer: Buffer, index: Index, condition: Value | None, otherwise: Value | None) -> Lane:
         memory, access = self.access(buffer, index, condition is None)
         if condition is None or otherwise is None:
-            return self.lanes(1).loaded(memory.load_one(access.base, access.align), buffer.dtype)
+            return self.lanes(1).from_storage(memory.load_one(access.base, access.align), buffer.dtype)
         return self.load_if(memory, access, buffer.dtype, self.values[condition].parts[0], self.values[otherwise])
 
     def load_if(self, memory: Memory, access: Access, dtype: Any, holds: llvm.Value, rest: Lane) -> Lane:
@@ -308,11 +308,11 @@ class Lowering:
         zeros = [llvm.zero(memory.element)] * memory.parts
         with self.f.when(holds, *zeros) as region, self.scope():
             region.give(*memory.load_one(access.base))
-        return self.chosen(holds, self.lanes(1).loaded(region.results, dtype), rest)
+        return self.chosen(holds, self.lanes(1).from_storage(region.results, dtype), rest)
 
     def store(self, buffer: Buffer, index: Index, value: Value, condition: Value | None) -> None:
         memory, access = self.access(buffer, index, condition is None)
-        parts = self.lanes(1).stored(self.values[value])
+        parts = self.lanes(1).to_storage(self.values[value])
         if condition is None:
             memory.store_one(parts, access.base, access.align)
             return

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 from weft.base.dataclass import dataclass
 from weft.base.errors import InternalError
-from weft.compiler.target.library_call import arrays_of
+from weft.compiler.target.library_call import get_arrays
 from weft.ir.jaxpr import Equation
 from weft.primitives.contraction.contract import free_axes
 
@@ -51,7 +51,7 @@ class Matmul:
 ONE = Dimension(1, 0, 0, 0)
 
 
-def merged(dimensions: Sequence[Dimension]) -> list[Dimension]:
+def merge_dimensions(dimensions: Sequence[Dimension]) -> list[Dimension]:
     """Merge adjacent dimensions that can be traversed with one stride, and drop those of size 1."""
     groups: list[Dimension] = []
     for d in dimensions:
@@ -65,7 +65,7 @@ def merged(dimensions: Sequence[Dimension]) -> list[Dimension]:
     return groups
 
 
-def strides_of(shape: Sequence[int]) -> list[int]:
+def get_strides(shape: Sequence[int]) -> list[int]:
     """Return the strides of a dense row-major array, in elements."""
     return [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
 
@@ -84,11 +84,11 @@ class Operands:
     """Contraction with permuted operands: `lhs` and `rhs` have the order of their axes in memory."""
 
     def __init__(self, equation: Equation, lhs: Axes, rhs: Axes) -> None:
-        left, right = arrays_of(equation.invars)
+        left, right = get_arrays(equation.invars)
         (lhs_summed, rhs_summed), (lhs_batch, rhs_batch) = equation.params["dimension_numbers"]
         lhs_free, rhs_free = free_axes(len(left.shape), len(right.shape), equation.params["dimension_numbers"])
-        out = strides_of(arrays_of(equation.outvars)[0].shape)
-        at_lhs, at_rhs = _placed(left.shape, lhs), _placed(right.shape, rhs)
+        out = get_strides(get_arrays(equation.outvars)[0].shape)
+        at_lhs, at_rhs = _place(left.shape, lhs), _place(right.shape, rhs)
         rows_from, columns_from = len(lhs_batch), len(lhs_batch) + len(lhs_free)
         self.batch = [
             Dimension(left.shape[i], at_lhs[i], at_rhs[j], out[n])
@@ -104,10 +104,10 @@ class Operands:
     def matmul(self) -> Matmul | None:
         """Return the largest matmul that the layouts allow, or None."""
         orders = [sorted(self.summed, key=lambda d: -d.lhs), sorted(self.summed, key=lambda d: -d.rhs)]
-        summed = min((merged(order) for order in orders), key=len)
+        summed = min((merge_dimensions(order) for order in orders), key=len)
         if len(summed) > 1:
             return None
-        rows, columns = merged(self.rows), merged(self.columns)
+        rows, columns = merge_dimensions(self.rows), merge_dimensions(self.columns)
         total = summed[0] if summed else ONE
         # The columns of the result must be contiguous, so they are the last group.
         right = columns[-1] if columns else ONE
@@ -118,21 +118,21 @@ class Operands:
             return None
         left = max(good, key=lambda d: d.size)
         around = [d for d in rows if d is not left] + [d for d in columns if d is not right]
-        return Matmul(left, right, total, (*merged(self.batch), *around))
+        return Matmul(left, right, total, (*merge_dimensions(self.batch), *around))
 
 
-def _placed(shape: Sequence[int], order: Axes) -> list[int]:
+def _place(shape: Sequence[int], order: Axes) -> list[int]:
     """Return the stride of each axis if the axes lie in this order in memory."""
-    strides = strides_of([shape[axis] for axis in order])
+    strides = get_strides([shape[axis] for axis in order])
     return [strides[order.index(axis)] for axis in range(len(shape))]
 
 
-def matmul_of(
+def plan_as_matmul(
     equation: Equation, accepts: Callable[[Matmul], bool] = lambda matmul: True
 ) -> tuple[Matmul, tuple[Axes | None, Axes | None]]:
     """Plan a contraction as a matmul that a library `accepts`: return the matmul and the permutations of lhs and rhs
     (None: unchanged). The candidate that copies the least memory wins."""
-    left, right = arrays_of(equation.invars)
+    left, right = get_arrays(equation.invars)
     (lhs_summed, rhs_summed), (lhs_batch, rhs_batch) = equation.params["dimension_numbers"]
     lhs_free, rhs_free = free_axes(len(left.shape), len(right.shape), equation.params["dimension_numbers"])
     plain = tuple(range(len(left.shape))), tuple(range(len(right.shape)))

@@ -73,7 +73,7 @@ class Memory:
             start, order = self._span(access, width), _order(width, self.parts, backwards)
             type = vector(self.element, width * self.parts)
             if mask is None:
-                whole = self.f.load(type, start, self._aligned(access))
+                whole = self.f.load(type, start, self._alignment(access))
             elif self.parts == 1 and not backwards:
                 rest = None if otherwise is None else otherwise[0]
                 return [self.f.masked_load(type, start, mask, self.align, rest)]
@@ -99,7 +99,7 @@ class Memory:
             whole = self._merge(values, order)
             start = self._span(access, width)
             if mask is None:
-                self.f.store(whole, start, self._aligned(access))
+                self.f.store(whole, start, self._alignment(access))
             else:
                 self.f.masked_store(whole, start, self._element_mask(mask, order), self.align)
             return
@@ -114,7 +114,7 @@ class Memory:
             return access.base
         return self.f.offset(access.base, self.element, (1 - width) * self.parts, inbounds=False)
 
-    def _aligned(self, access: Access) -> int:
+    def _alignment(self, access: Access) -> int:
         """Return the alignment of the lowest address of contiguous lanes."""
         return max(self.align, access.align) if access.stride > 0 else self.align
 
@@ -179,7 +179,7 @@ class Memory:
 
         def column(first: int) -> Value:
             at = range(first, first + width * apart, apart)
-            return self._permuted(vectors, [(n // width, n - starts[n // width]) for n in at])
+            return self._permute(vectors, [(n // width, n - starts[n // width]) for n in at])
 
         return {o: [column(o * self.parts + part) for part in range(self.parts)] for o in wanted}
 
@@ -188,14 +188,14 @@ class Memory:
         width, apart = columns[0].type.count, len(columns)
         for start in range(0, width * apart, width):
             owners = [divmod(start + i, apart) for i in range(width)]
-            whole = self._permuted(columns, [(column, lane) for lane, column in owners])
+            whole = self._permute(columns, [(column, lane) for lane, column in owners])
             address = self._part(base, start)
             if mask is None:
                 self.f.store(whole, address, self.align)
             else:
                 self.f.masked_store(whole, address, mask([lane for lane, _ in owners]), self.align)
 
-    def _permuted(self, vectors: Sequence[Value], chosen: Sequence[tuple[int, int]]) -> Value:
+    def _permute(self, vectors: Sequence[Value], chosen: Sequence[tuple[int, int]]) -> Value:
         """Build a vector from elements of several vectors, each given by the index of its vector and its lane."""
         width = len(chosen)
         first, *others = sorted({source for source, _ in chosen})

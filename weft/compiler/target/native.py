@@ -40,7 +40,7 @@ def _all_targets() -> None:
     binding().initialize_all_asmprinters()
 
 
-def _unlocked(name: str) -> Any:
+def _without_lock(name: str) -> Any:
     """Return a function of LLVM without llvmlite's lock. llvmlite allows one thread in LLVM at a time, but LLVM only
     requires that each thread has its own context and target machine. If a later llvmlite wraps its functions
     differently, the locked function is returned, and threads wait for each other."""
@@ -69,7 +69,7 @@ def _layout(triple: str, cpu: str, flags: str) -> bytes:
 
 
 @contextmanager
-def parsed(text: str, triple: str, cpu: str, flags: str) -> Iterator[Any]:
+def parse(text: str, triple: str, cpu: str, flags: str) -> Iterator[Any]:
     """Yield the LLVM module of a text for a machine, in a context of its own that is disposed of at the end of the
     block.
 
@@ -78,7 +78,7 @@ def parsed(text: str, triple: str, cpu: str, flags: str) -> Iterator[Any]:
     llvm = binding()
     context = llvm.context.ContextRef(_brief("LLVMPY_ContextCreate")())
     error = ctypes.c_char_p()
-    found = _unlocked("LLVMPY_ParseAssembly")(context, text.encode(), ctypes.byref(error))
+    found = _without_lock("LLVMPY_ParseAssembly")(context, text.encode(), ctypes.byref(error))
     module = llvm.ModuleRef(found, context)
     try:
         if error:
@@ -96,11 +96,11 @@ def parsed(text: str, triple: str, cpu: str, flags: str) -> Iterator[Any]:
         context.detach()
 
 
-def emitted(machine: Any, module: Any, as_text: bool = False) -> bytes:
+def emit_code(machine: Any, module: Any, as_text: bool = False) -> bytes:
     """Return a module's object code, or its assembly if `as_text`. Safe to call from several threads, each with its own
     machine and context."""
     error = ctypes.c_char_p()
-    emit = _unlocked("LLVMPY_TargetMachineEmitToMemory")
+    emit = _without_lock("LLVMPY_TargetMachineEmitToMemory")
     buffer = emit(machine, module, int(not as_text), ctypes.byref(error))
     if not buffer:
         raise RuntimeError((error.value or b"").decode(errors="replace"))
@@ -112,7 +112,7 @@ def emitted(machine: Any, module: Any, as_text: bool = False) -> bytes:
 
 def run_passes(manager: Any, module: Any, builder: Any) -> None:
     """Run a pass manager on a module. Safe to call from several threads."""
-    _unlocked("LLVMPY_RunNewModulePassManager")(manager, module, builder)
+    _without_lock("LLVMPY_RunNewModulePassManager")(manager, module, builder)
 
 
 class _Machines(threading.local):

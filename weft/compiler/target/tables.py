@@ -1,8 +1,8 @@
 """Interface between the compiler and the folder of a target: its emitters, and its library calls for equations without
 an emitter.
 
-The compiler gets the tables of a target from `tables_of` and refers to no target by name. A target's folder registers a
-loader for its tables in its `__init__.py`, so that a process that only runs compiled programs never loads them.
+The compiler gets the tables of a target from `get_tables` and refers to no target by name. A target's folder registers
+a loader for its tables in its `__init__.py`, so that a process that only runs compiled programs never loads them.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def register(kind: str, load: Callable[[], Tables]) -> None:
     _loaders[kind] = load
 
 
-def tables_of(target: Target) -> Tables:
+def get_tables(target: Target) -> Tables:
     """Return the tables of a target."""
     load = _loaders.get(target.kind)
     if load is None:

@@ -14,18 +14,18 @@ from weft.base.settings import config, overrides
 Made = TypeVar("Made")
 
 
-def compiled_in_threads(
+def compile_in_threads(
     texts: Sequence[Callable[[], str]], compile_text: Callable[[str], Made], background: bool = False
 ) -> list[Made]:
     """Compile several texts and return the results in their order. While pool threads compile one text, the calling
     thread generates the next."""
     if len(texts) == 1:
         return [compile_text(texts[0]())]
-    pending = [submitted(functools.partial(compile_text, text()), background) for text in texts]
+    pending = [submit(functools.partial(compile_text, text()), background) for text in texts]
     return [result() for result in pending]
 
 
-def submitted(work: Callable[[], Made], background: bool = False) -> Callable[[], Made]:
+def submit(work: Callable[[], Made], background: bool = False) -> Callable[[], Made]:
     """Start work in a thread; return a function that waits for it and returns its result or raises its error. Work in
     the `background` has a pool of its own, so that foreground compilations do not wait for it."""
     try:
@@ -35,14 +35,14 @@ def submitted(work: Callable[[], Made], background: bool = False) -> Callable[[]
 
 
 def in_background(work: Callable[[], Made]) -> Callable[[], Made]:
-    """Start work as `submitted` does, with the calling thread's settings of the disk cache."""
+    """Start work as `submit` does, with the calling thread's settings of the disk cache."""
     found = {name: getattr(config, name) for name in ("compilation_cache", "compilation_cache_dir")}
 
-    def started() -> Made:
+    def start() -> Made:
         with overrides(**found):
             return work()
 
-    return submitted(started)
+    return submit(start)
 
 
 @functools.cache

@@ -82,16 +82,16 @@ class VectorLowering(Lowering):
         uniform = not access.stride and access.offsets is None
         if condition is None or otherwise is None:
             if uniform:
-                return self.lanes(1).loaded(memory.load_one(access.base, access.align), buffer.dtype)
+                return self.lanes(1).from_storage(memory.load_one(access.base, access.align), buffer.dtype)
             mask = None if buffer.padded and access.stride == 1 and access.offsets is None else self.mask
-            return self.lanes(self.width).loaded(memory.load(access, self.width, mask, None), buffer.dtype)
+            return self.lanes(self.width).from_storage(memory.load(access, self.width, mask, None), buffer.dtype)
         holds, rest = self.values[condition].parts[0], self.values[otherwise]
         if uniform:
             return self.load_uniform(memory, access, buffer.dtype, holds, rest)
         lanes = self.lanes(self.width)
-        parts = lanes.stored(self.broadcast(rest, self.width))
+        parts = lanes.to_storage(self.broadcast(rest, self.width))
         mask = self.both(self.in_lanes(holds), self.mask)
-        return lanes.loaded(memory.load(access, self.width, mask, parts), buffer.dtype)
+        return lanes.from_storage(memory.load(access, self.width, mask, parts), buffer.dtype)
 
     def load_uniform(self, memory: Memory, access: Access, dtype: Any, holds: llvm.Value, rest: Lane) -> Lane:
         """Load one element if it is needed by any active lane; other lanes get `rest`."""
@@ -100,12 +100,12 @@ class VectorLowering(Lowering):
         with self.f.when(self.f.reduce("or", asked), *zeros) as region, self.scope():
             region.give(*memory.load_one(access.base))
         width = max(rest.width, holds.type.count)
-        read = self.broadcast(self.lanes(1).loaded(region.results, dtype), width)
+        read = self.broadcast(self.lanes(1).from_storage(region.results, dtype), width)
         return self.chosen(holds, read, self.broadcast(rest, width))
 
     def store(self, buffer: Buffer, index: Index, value: Value, condition: Value | None) -> None:
         memory, access = self.access(buffer, index, condition is None)
-        parts = self.lanes(self.width).stored(self.broadcast(self.values[value], self.width))
+        parts = self.lanes(self.width).to_storage(self.broadcast(self.values[value], self.width))
         holds = None if condition is None else self.values[condition].parts[0]
         if self.width > 1:
             memory.store(parts, access, self.mask if holds is None else self.both(self.in_lanes(holds), self.mask))
@@ -124,7 +124,7 @@ class VectorLowering(Lowering):
         memory, access = self.access(group.buffer, group.index, safe=True)
         columns = memory.load_interleaved(access.base, group.stride, group.offsets, self.width, self.mask_of_lanes())
         for member, offset in zip(group.members, group.offsets, strict=True):
-            self.values[member.result] = self.lanes(self.width).loaded(columns[offset], group.buffer.dtype)
+            self.values[member.result] = self.lanes(self.width).from_storage(columns[offset], group.buffer.dtype)
 
     def store_group(self, group: Group) -> None:
         """Store interleaved lanes for all stores of a group."""
@@ -132,7 +132,7 @@ class VectorLowering(Lowering):
         lanes = self.lanes(self.width)
         ordered = sorted(zip(group.offsets, group.members, strict=True), key=lambda pair: pair[0])
         values = [self.broadcast(self.values[member.value], self.width) for _, member in ordered]
-        columns = [part for value in values for part in lanes.stored(value)]
+        columns = [part for value in values for part in lanes.to_storage(value)]
         memory.store_interleaved(columns, access.base, self.mask_of_lanes())
 
     def mask_of_lanes(self) -> Mask | None:

@@ -100,7 +100,7 @@ def measure(threads: int) -> tuple[Limits, bool]:
 
     It takes a few hundredths of a second for each level of memory, and a few tenths on a busy machine.
     """
-    library = link.compiled(text(host()), host(), link.Tier.FULL)
+    library = link.compile_and_load(text(host()), host(), link.Tier.FULL)
     width = (host().vector_bits or 128) // 32
     pieces, latest = 4 * threads, time.perf_counter() + PATIENCE
     operands = HOME.memory.empty((pieces * 32,), np.dtype(np.float32))

@@ -534,7 +534,7 @@ class Driver:
         deciding = [name for name, source in sources.items() if isinstance(source, NodeCode)]
         # What decides for nodes calls a function that the driver knows when it loads PTX, and its linker does not.
         found = {name: ptx.ptx(texts.pop(name)(), target).encode() + b"\0" for name in deciding}
-        found |= zip(texts, ptx.assembled(list(texts.values()), target, self._assembled), strict=True)
+        found |= zip(texts, ptx.assemble_all(list(texts.values()), target, self._assembled), strict=True)
         return {name: Code(found[name], *shape) for name, shape in shapes.items()}
 
     def _assembled(self, text: str) -> bytes:

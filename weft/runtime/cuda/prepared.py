@@ -93,7 +93,7 @@ def _loops(compilation: Compilation, processors: int) -> dict[Step, LoopCode]:
         return {}
     key = None if compilation.key is None else cache.key_of(f"{compilation.key} {processors}", compilation.target)
     if all(isinstance(step.kernel, Kernel) for step in steps if isinstance(step, Launch)):
-        found = loops.loops_of(program, compilation.target, processors, lambda step: is_unrolled([step], {}))
+        found = loops.find_loops(program, compilation.target, processors, lambda step: is_unrolled([step], {}))
         if key is not None:
             cache.write(key + LOOPS, LOOPS_MAGIC, json.dumps(positions(found, steps)).encode())
         return found

@@ -13,10 +13,10 @@ from weft.compiler.program.cost import estimate_steps, launch_work, launches
 from weft.compiler.program.ir import Program, Step
 from weft.compiler.target.cpu import link, objects
 from weft.compiler.target.cpu.carries import carries_much
-from weft.compiler.target.cpu.kernels import TOGETHER, is_known, statements, text_of
+from weft.compiler.target.cpu.kernels import TOGETHER, is_known, statements, write_module
 from weft.compiler.target.cpu.link import Object, Tier
 from weft.compiler.target.target import Target
-from weft.compiler.target.threads import compiling_threads, submitted
+from weft.compiler.target.threads import compiling_threads, submit
 from weft.ir.jaxpr import Equation
 
 # A module is complete when its kernels have STATEMENTS statements, if two threads compile. With more threads it is
@@ -96,8 +96,8 @@ class Ahead:
             self.complete()
 
     def _begin(self, kernels: Sequence[tuple[str, Kernel]], tier: Tier) -> None:
-        text = text_of(kernels, self._target, self._several)
-        self._begun[tier].append(submitted(functools.partial(link.object_in_thread, text, self._target, tier)))
+        text = write_module(kernels, self._target, self._several)
+        self._begun[tier].append(submit(functools.partial(link.object_in_thread, text, self._target, tier)))
 
     def complete(self) -> None:
         """Start compiling the incomplete module: no further kernels come soon."""

@@ -508,11 +508,11 @@ def interpreter_object(target: Target | None = None) -> Object:
     """Return the object code of the interpreter. It is compiled without passes, which takes a fifth of the time, and is
     as fast: all it does is load and call."""
     target = target or host()
-    return objects.cached_object("interpreter", lambda: interpreter_text(target), target, Tier.QUICK)
+    return objects.load_object("interpreter", lambda: interpreter_text(target), target, Tier.QUICK)
 
 
 # The loaded interpreter.
-library = link.loaded_once(lambda: interpreter_object(host()), lambda: pool.library().addresses)
+library = link.load_once(lambda: interpreter_object(host()), lambda: pool.library().addresses)
 
 
 @functools.cache

@@ -160,7 +160,7 @@ def _pieces(value: Any) -> tuple[Piece, ...]:
 
 
 @functools.cache
-def _balanced(terms: int) -> Any:
+def _balance(terms: int) -> Any:
     """Return the tree in which the library's routines add this many terms."""
     return tree_combined(lambda *pair: pair, range(terms))
 
@@ -192,7 +192,7 @@ class _Tables:
                 if len(piece.terms) == 1:
                     copies += [self.box(piece, value.shape, [i], size) for i in indices]
                     continue
-                if element is None or piece.tree != _balanced(len(piece.terms)):
+                if element is None or piece.tree != _balance(len(piece.terms)):
                     raise _NeedsKernels
                 name = sum_name(element, len(piece.terms), len(indices))
                 sums.setdefault(name, []).append(self.box(piece, value.shape, indices, size))
@@ -213,7 +213,7 @@ class _Tables:
         operands = len(self.types)
         ends = [(t.operand, t.offset, t.strides) for t in piece.terms]
         ends += [(operands + i, offset, strides) for i in results]
-        counts, merged = _merged(piece.sizes, [e[2] for e in ends])
+        counts, merged = _merge_dimensions(piece.sizes, [e[2] for e in ends])
         if any(s[-1:] != (1,) for s in merged):  # rows of one element
             counts, merged = (*counts, 1), [(*s, 1) for s in merged]
         row, outer = size * counts[-1], counts[:-1]
@@ -276,7 +276,7 @@ def _split(box: Box, parts: int) -> list[Box]:
 # --------------------------------------------------------------------------------------------------- evaluation rules
 
 
-def _sliced(x: Any, *, start_indices: Any, limit_indices: Any, strides: Any) -> _Value:
+def _slice(x: Any, *, start_indices: Any, limit_indices: Any, strides: Any) -> _Value:
     if strides is not None and any(s != 1 for s in strides):
         raise _NeedsKernels
     pieces, shape = _pieces(x), tuple([b - a for a, b in zip(start_indices, limit_indices, strict=True)])
@@ -302,7 +302,7 @@ def _sliced(x: Any, *, start_indices: Any, limit_indices: Any, strides: Any) -> 
     return _Value(shape, x.dtype, tuple(found))
 
 
-def _reshaped(x: Any, *, new_sizes: Any, dimensions: Any, **params: Any) -> _Value:
+def _reshape(x: Any, *, new_sizes: Any, dimensions: Any, **params: Any) -> _Value:
     """Reshape a value: any reshape of a whole operand, otherwise only dimensions of size 1 may be added or removed."""
     pieces = _pieces(x)
     old, new = x.shape, tuple(new_sizes)
@@ -315,7 +315,7 @@ def _reshaped(x: Any, *, new_sizes: Any, dimensions: Any, **params: Any) -> _Val
         return _Value(new, x.dtype, (Piece((0,) * len(new), new, (view,)),))
     others = [i for i, n in enumerate(old) if n != 1]
 
-    def rearranged(values: Sequence[int], unit: int) -> tuple[int, ...]:
+    def rearrange(values: Sequence[int], unit: int) -> tuple[int, ...]:
         rest = iter([values[i] for i in others])
         return tuple([unit if n == 1 else next(rest) for n in new])
 
@@ -324,9 +324,9 @@ def _reshaped(x: Any, *, new_sizes: Any, dimensions: Any, **params: Any) -> _Val
         x.dtype,
         tuple(
             Piece(
-                rearranged(p.start, 0),
-                rearranged(p.sizes, 1),
-                tuple([View(t.operand, t.offset, rearranged(t.strides, 0)) for t in p.terms]),
+                rearrange(p.start, 0),
+                rearrange(p.sizes, 1),
+                tuple([View(t.operand, t.offset, rearrange(t.strides, 0)) for t in p.terms]),
                 p.tree,
             )
             for p in pieces
@@ -335,7 +335,7 @@ def _reshaped(x: Any, *, new_sizes: Any, dimensions: Any, **params: Any) -> _Val
     )
 
 
-def _concatenated(*operands: Any, dimension: int) -> _Value:
+def _concatenate(*operands: Any, dimension: int) -> _Value:
     dim, first, found = dimension, 0, []
     for x in operands:
         pieces = _pieces(x)
@@ -356,25 +356,25 @@ def _zeros(x: Any, *, shape: Any, broadcast_dimensions: Any, **params: Any) -> _
     return _Value(tuple(shape), np.asarray(x).dtype, ())
 
 
-def _added(x: Any, y: Any) -> _Value:
+def _add(x: Any, y: Any) -> _Value:
     a, b = _pieces(x), _pieces(y)
     if len(a) != 1 or len(b) != 1 or a[0].sizes != b[0].sizes:
         raise _NeedsKernels
     shift = len(a[0].terms)
 
-    def shifted(tree: Any) -> Any:
-        return tree + shift if isinstance(tree, int) else tuple(map(shifted, tree))
+    def shift_tree(tree: Any) -> Any:
+        return tree + shift if isinstance(tree, int) else tuple(map(shift_tree, tree))
 
-    tree = (a[0].tree, shifted(b[0].tree))
+    tree = (a[0].tree, shift_tree(b[0].tree))
     return _Value(x.shape, x.dtype, (Piece(a[0].start, a[0].sizes, (*a[0].terms, *b[0].terms), tree),))
 
 
 _RULES: dict[Any, Any] = {
-    slice_primitive: _sliced,
-    reshape: _reshaped,
-    concatenate: _concatenated,
+    slice_primitive: _slice,
+    reshape: _reshape,
+    concatenate: _concatenate,
     broadcast_in_dim: _zeros,
-    add: _added,
+    add: _add,
 }
 
 
@@ -387,7 +387,9 @@ def _strides(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(reversed(found))
 
 
-def _merged(sizes: Sequence[int], strides: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
+def _merge_dimensions(
+    sizes: Sequence[int], strides: Sequence[Sequence[int]]
+) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
     """Drop dimensions of size 1 from a box and merge those that are adjacent in all views."""
     counts: list[int] = []
     own: list[list[int]] = [[] for _ in strides]

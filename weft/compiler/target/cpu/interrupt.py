@@ -215,7 +215,7 @@ _library: link.Library | None = None
 _host: Callable[[int, int, int], object] | None = None
 
 
-def loaded(library: link.Library) -> None:
+def register_library(library: link.Library) -> None:
     """Register the loaded library of these functions: from now on the main thread polls for signals."""
     global _library
     _library = library

@@ -87,7 +87,7 @@ def compile_kernels(
     stats.reused, stats.from_disk, stats.compiled = len(held), 0, 0
     if between is not None:
         for piece in _pieces(missing):
-            held |= _obtained(piece, target, tier, stats, background=True)
+            held |= _obtain(piece, target, tier, stats, background=True)
             between(held)
     elif missing:
         with _lock.current:
@@ -95,7 +95,7 @@ def compile_kernels(
                 new = _begun(missing, target, tier, stats, begun)
                 held |= new
                 missing = {name: kernel for name, kernel in missing.items() if name not in new}
-            held |= _obtained(missing, target, tier, stats)
+            held |= _obtain(missing, target, tier, stats)
     stats.tier = min((k.tier for k in held.values()), key=lambda t: t.value, default=tier)
     return held
 
@@ -117,7 +117,7 @@ def _begun(
         if code is None:
             break
         if any(name in missing for name in code.exports):
-            found |= _stored([code], target, tier, stats)
+            found |= _store([code], target, tier, stats)
     stats.compiled += sum(name in missing for name in found)
     return found
 
@@ -136,7 +136,7 @@ def _pieces(kernels: Mapping[str, AnyKernel]) -> list[dict[str, AnyKernel]]:
     return pieces
 
 
-def _obtained(
+def _obtain(
     kernels: Mapping[str, AnyKernel], target: Target, tier: Tier, stats: CompileStats, background: bool = False
 ) -> dict[str, CompiledKernel]:
     """Get kernels from this process (another thread may have compiled them meanwhile), from disk, or compile them."""
@@ -164,12 +164,12 @@ def _obtained(
     stats.compiled += len(full)
     with measured(stats.seconds, "compile", "machine code"):
         groups = _groups(full, 1 if background else LEAST_TOGETHER)
-        texts = [functools.partial(text_of, group, target) for group in groups]
+        texts = [functools.partial(write_module, group, target) for group in groups]
         new = link.make_objects(texts, target, tier, background)
-    return held | _stored(new, target, tier, stats)
+    return held | _store(new, target, tier, stats)
 
 
-def _stored(codes: Iterable[Object], target: Target, tier: Tier, stats: CompileStats) -> dict[str, CompiledKernel]:
+def _store(codes: Iterable[Object], target: Target, tier: Tier, stats: CompileStats) -> dict[str, CompiledKernel]:
     """Load the kernels of new objects and store them on disk."""
     found: dict[str, CompiledKernel] = {}
     with measured(stats.seconds, "compile", "link"):
@@ -179,7 +179,7 @@ def _stored(codes: Iterable[Object], target: Target, tier: Tier, stats: CompileS
     return found
 
 
-def text_of(kernels: Sequence[tuple[str, Kernel]], target: Target, several: Collection[str] = ()) -> str:
+def write_module(kernels: Sequence[tuple[str, Kernel]], target: Target, several: Collection[str] = ()) -> str:
     """Return the LLVM text of a module with these kernels; those in `several` unroll their loops."""
     return lower.module_text(kernels, target, several)
 

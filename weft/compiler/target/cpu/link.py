@@ -24,7 +24,7 @@ from weft.base.forks import held, let_fork
 from weft.compiler.target import native
 from weft.compiler.target.cpu.targets import host
 from weft.compiler.target.target import Target
-from weft.compiler.target.threads import compiled_in_threads
+from weft.compiler.target.threads import compile_in_threads
 
 Given = ParamSpec("Given")
 Made = TypeVar("Made")
@@ -80,7 +80,7 @@ _symbols: dict[str, int] = {}
 _link_counter = itertools.count()
 
 
-def _serialised(function: Callable[Given, Made]) -> Callable[Given, Made]:
+def _serialise(function: Callable[Given, Made]) -> Callable[Given, Made]:
     """Decorate a function to run under LLVM's lock: the LLVM objects of a call are freed before the next call, or a
     fork."""
 
@@ -98,14 +98,14 @@ def provide(symbols: Mapping[str, int]) -> None:
 
 
 @contextmanager
-def _optimised(text: str, target: Target, tier: Tier) -> Iterator[tuple[Any, Any]]:
+def _optimise(text: str, target: Target, tier: Tier) -> Iterator[tuple[Any, Any]]:
     """Yield the optimised module of a text and its target machine."""
     machine = native.target_machine(target.triple, target.cpu, target.flags, 0 if tier is Tier.QUICK else 2)
     if tier is Tier.QUICK and not target.masks:
         text = with_loads_apart(text)
     with ExitStack() as stack:
         try:
-            module = stack.enter_context(native.parsed(text, target.triple, target.cpu, target.flags))
+            module = stack.enter_context(native.parse(text, target.triple, target.cpu, target.flags))
         except RuntimeError as error:
             raise InternalError(f"LLVM cannot parse the text of a kernel: {error}", stage="llvm", text=text) from None
         if tier is not Tier.QUICK:
@@ -148,7 +148,7 @@ def _run_passes(module: Any, machine: Any, tier: Tier) -> None:
     native.run_passes(manager, module, passes)
 
 
-@_serialised
+@_serialise
 def make_object(text: str, target: Target | None = None, tier: Tier = Tier.LIGHT) -> Object:
     """Compile a module to an object."""
     return _object(text, target or host(), tier)
@@ -160,10 +160,10 @@ def make_objects(
     """Compile several modules in several threads. In the `background` this uses a thread pool of its own and does not
     take the lock of foreground compilations."""
     if background:
-        return compiled_in_threads(texts, lambda text: object_in_thread(text, target, tier), background)
+        return compile_in_threads(texts, lambda text: object_in_thread(text, target, tier), background)
     let_fork()
     with _lock:
-        return compiled_in_threads(texts, lambda text: _object(text, target, tier))
+        return compile_in_threads(texts, lambda text: _object(text, target, tier))
 
 
 class _ThreadLock(threading.local):
@@ -188,33 +188,33 @@ _FUNCTION = re.compile(r"^(define|declare) ([^@\n]*)@([\w.$]+)\(", re.MULTILINE)
 
 
 def _object(text: str, target: Target, tier: Tier) -> Object:
-    with _optimised(text, target, tier) as (module, machine):
-        code = native.emitted(machine, module)
+    with _optimise(text, target, tier) as (module, machine):
+        code = native.emit_code(machine, module)
     functions = _FUNCTION.findall(text)
     exports = tuple(name for word, before, name in functions if word == "define" and "internal" not in before.split())
     imports = tuple(name for word, _, name in functions if word == "declare" and not name.startswith("llvm."))
     return Object(code, exports, imports)
 
 
-@_serialised
+@_serialise
 def assembly(text: str, target: Target | None = None, tier: Tier = Tier.LIGHT) -> str:
     """Return the assembly of a module."""
-    with _optimised(text, target or host(), tier) as (module, machine):
+    with _optimise(text, target or host(), tier) as (module, machine):
         result: str = machine.emit_assembly(module)
         return result
 
 
-@_serialised
+@_serialise
 def check(text: str, target: Target | None = None) -> None:
     """Raise InternalError unless LLVM's verifier accepts the text."""
-    with _optimised(text, target or host(), Tier.QUICK) as (module, _):
+    with _optimise(text, target or host(), Tier.QUICK) as (module, _):
         try:
             module.verify()
         except RuntimeError as error:
             raise InternalError(f"A kernel must pass LLVM's verifier; got: {error}", stage="llvm", text=text) from None
 
 
-@_serialised
+@_serialise
 def load(code: Object, symbols: Mapping[str, int] | None = None) -> Library:
     """Load an object into memory and return its library. `symbols` take precedence over names given to `provide`."""
     llvm = native.binding()
@@ -237,7 +237,7 @@ def load(code: Object, symbols: Mapping[str, int] | None = None) -> Library:
     return Library({name: tracker[name] for name in code.exports}, tracker, len(code.code))
 
 
-def loaded_once(
+def load_once(
     code: Callable[[], Object], symbols: Callable[[], Mapping[str, int]] | None = None
 ) -> Callable[[], Library]:
     """Return a function that loads an object at its first call and returns the library. It is loaded once, however many
@@ -256,7 +256,7 @@ def loaded_once(
     return library
 
 
-def compiled(
+def compile_and_load(
     text: str, target: Target | None = None, tier: Tier = Tier.LIGHT, symbols: Mapping[str, int] | None = None
 ) -> Library:
     """Compile a module and load it."""

@@ -85,7 +85,7 @@ class _Writer(LoopWriter):
     def wait(self) -> None:
         """Write nothing: the loop has one thread."""
 
-    def iterated(self, iterations: Operand | int | None, body: Sequence[Row]) -> None:
+    def end_iteration(self, iterations: Operand | int | None, body: Sequence[Row]) -> None:
         """Count down to the next check for interrupts. If all iterations together are short, the caller of the loop
         checks."""
         if isinstance(iterations, int) and iterations * times(body, self.works)[0] <= LONG:

@@ -21,10 +21,10 @@ from weft.compiler.kernel.ir import (
 from weft.compiler.kernel.operations import operation_weight
 from weft.compiler.target import llvm
 from weft.compiler.target.cpu import tiles
-from weft.compiler.target.cpu.carries import MANY_CARRIES, carried_vectors
+from weft.compiler.target.cpu.carries import MANY_CARRIES, count_carried_vectors
 from weft.compiler.target.lanes import Lane
 from weft.compiler.target.llvm import i64
-from weft.compiler.target.lower import computed
+from weft.compiler.target.lower import apply_lanes
 from weft.compiler.target.math.term import Term
 from weft.compiler.target.target import Target
 from weft.compiler.target.vectors import VectorLowering
@@ -123,7 +123,7 @@ class _Lowering(VectorLowering):
         def write(function: llvm.Function) -> None:
             lanes = self.lanes_type(function, widened[0].width)
             arguments = [Lane(dtype, Term(function, a)) for a in function.arguments]
-            function.ret(computed(lanes, arguments, op, params).re.value)
+            function.ret(apply_lanes(lanes, arguments, op, params).re.value)
 
         parameters = [llvm.Parameter(f"x{i}", lane_type) for i in range(len(values))]
         name = f"{op}_{dtypes.short_name(dtype)}_{widened[0].width}"
@@ -132,7 +132,7 @@ class _Lowering(VectorLowering):
         return widened[0].with_parts([result])
 
     def copies(self, loop: Loop, count: int) -> int:
-        if not self.several or carried_vectors(loop, self.width, self.target) < MANY_CARRIES:
+        if not self.several or count_carried_vectors(loop, self.width, self.target) < MANY_CARRIES:
             return 1
         # Between basic blocks all values are in memory.
         if any(isinstance(statement, Loop | If) for statement in loop.body):
@@ -147,7 +147,7 @@ class _Lowering(VectorLowering):
             case Compute(result, "convert_element_type", (value,), {"new_dtype": dtypes.bfloat16}) if (
                 value in self.normal
             ):
-                self.values[result] = tiles.rounded(self.f, self.values[value])
+                self.values[result] = tiles.round_to_bfloat16(self.f, self.values[value])
             case _:
                 super().statement(statement)
                 if isinstance(statement, Load) and statement.buffer in self.sums:

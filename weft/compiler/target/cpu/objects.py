@@ -37,7 +37,7 @@ def store(key: str, code: Object) -> None:
     write(key + ".o", MAGIC, head + b"\n" + code.code)
 
 
-def cached_object(
+def load_object(
     name: str,
     text: Callable[[], str],
     target: Target,

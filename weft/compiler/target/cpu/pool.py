@@ -100,7 +100,7 @@ def pool_object(target: Target | None = None, how: Waiting | None = None) -> Obj
     fast: all it does is wait and call."""
     target = target or host()
     how = waiting(target.triple) if how is None else how
-    return objects.cached_object(f"pool {how.name}", lambda: pool_text(target, how), target, Tier.QUICK)
+    return objects.load_object(f"pool {how.name}", lambda: pool_text(target, how), target, Tier.QUICK)
 
 
 class _Text:
@@ -246,16 +246,16 @@ class _Text:
         chunks = f.udiv(f.sub(f.add(count, grain), one), grain)
         least, more = f.udiv(chunks, shares), f.urem(chunks, shares)
 
-        def size_of(share: Value) -> Value:
+        def get_size(share: Value) -> Value:
             return f.add(least, f.zext(f.icmp("slt", share, more), i64))
 
         # A thread without a share lets the owners of shares begin.
-        with f.when(f.icmp("eq", size_of(own), none)):
+        with f.when(f.icmp("eq", get_size(own), none)):
             with f.loop(none, constant(_COURTESY, i64)):
                 self.pause(f)
         with f.repeat(none, own) as shared:
             passed, share = shared.values
-            first, size = f.add(f.mul(share, least), f.smin(share, more)), size_of(share)
+            first, size = f.add(f.mul(share, least), f.smin(share, more)), get_size(share)
             counter = f.offset(self.taken, i64, share)
             with f.repeat() as region:
                 # Reading is cheaper than an atomic update: at the end all threads check all shares.
@@ -509,7 +509,7 @@ class _Text:
         f.copy(f.offset(target, i8, begin), f.offset(source, i8, begin), f.sub(end, begin))
         f.ret()
 
-        def copied(f: Function) -> Value:
+        def copy(f: Function) -> Value:
             table, (*ends, size, grain) = f.alloca(ptr, 2, 8), f.arguments
             for i, address in enumerate(ends):
                 f.store(address, f.offset(table, ptr, i), 8)
@@ -521,7 +521,7 @@ class _Text:
             Parameter("size", i64),
             Parameter("grain", i64),
         ]
-        interrupt.write_without_gil(self.module, "weft_copy_bytes", parameters, copied)
+        interrupt.write_without_gil(self.module, "weft_copy_bytes", parameters, copy)
 
     # -- the number of threads -------------------------------------------------------------------------------------
 
@@ -594,7 +594,7 @@ def library() -> Library:
             if _library is None:
                 _library = link.load(code)
                 link.provide({name: _library.addresses[name] for name in ("weft_parallel", *interrupt.NAMES)})
-                interrupt.loaded(_library)
+                interrupt.register_library(_library)
                 forks.before(_before_fork)
                 forks.in_child(_after_fork)
                 atexit.register(_at_exit)

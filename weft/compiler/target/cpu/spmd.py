@@ -57,11 +57,11 @@ def write(module: Module, triple: str) -> None:
     _write_communicate(module)
     _write_drive(module, triple)
     interrupt.write_without_gil(
-        module, "weft_run_devices", [Parameter("call", ptr)], lambda f: _called(f, "weft_drive", f.arguments[0])
+        module, "weft_run_devices", [Parameter("call", ptr)], lambda f: _call(f, "weft_drive", f.arguments[0])
     )
 
 
-def _called(f: Function, name: str, *args: Value) -> Value:
+def _call(f: Function, name: str, *args: Value) -> Value:
     status = f.call(name, i64, *args)
     assert status is not None
     return status
@@ -87,7 +87,7 @@ def _write_run_some(module: Module) -> None:
         f.start(run)
         registers = _pointer(f, files, device)
         start = _pointer(f, registers, constant(-1, i64))
-        f.store(_called(f, "weft_interpret", code, registers, start), f.offset(states, i64, device), 8)
+        f.store(_call(f, "weft_interpret", code, registers, start), f.offset(states, i64, device), 8)
         f.branch(after)
         f.start(after)
     f.ret()
@@ -112,7 +112,7 @@ def _write_communicate(module: Module) -> None:
             own = _pointer(f, files, _word(f, members, member))
             address = f.offset(_pointer(f, own, register), i8, offset, inbounds=False)
             f.store(address, f.offset(row, i64, member), 8)
-    f.ret(_called(f, "weft_interpret", code, registers, f.offset(code, i64, 1)))
+    f.ret(_call(f, "weft_interpret", code, registers, f.offset(code, i64, 1)))
 
 
 def _write_drive(module: Module, triple: str) -> None:
@@ -138,7 +138,7 @@ def _write_drive(module: Module, triple: str) -> None:
     f.start(labels["round"])
     f.branch_if(f.icmp("ne", _word(f, call, CALL.PARALLEL), zero), labels["shared"], labels["alone"])
     f.start(labels["shared"])
-    status = _called(f, "weft_parallel", module.address("run_some"), call, count, one)
+    status = _call(f, "weft_parallel", module.address("run_some"), call, count, one)
     f.branch_if(f.icmp("ne", status, zero), labels["interrupted"], labels["ran"], unlikely=True)
     f.start(labels["alone"])
     f.call("run_some", void, call, zero, count)
@@ -177,7 +177,7 @@ def _write_drive(module: Module, triple: str) -> None:
     f.store(one, waiting, 8)
     f.branch(labels["next"])
     f.start(labels["group"])
-    status = _called(f, "communicate", call, entry, members)
+    status = _call(f, "communicate", call, entry, members)
     f.branch_if(f.icmp("ne", status, zero), labels["someone"], labels["goes"], unlikely=True)
     f.start(labels["someone"])
     f.store(d, f.offset(call, i64, CALL.FAILED), 8)

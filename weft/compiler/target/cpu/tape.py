@@ -165,7 +165,7 @@ def _free(module: Module) -> None:
 
 
 # The loaded routines, compiled for the first program with a tape.
-library = link.loaded_once(lambda: objects.cached_object("tape", lambda: text(host().triple), host(), Tier.LIGHT))
+library = link.load_once(lambda: objects.load_object("tape", lambda: text(host().triple), host(), Tier.LIGHT))
 
 
 def address(routine: str) -> int:

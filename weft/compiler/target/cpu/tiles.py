@@ -48,11 +48,11 @@ def sums(kernel: Kernel) -> frozenset[Buffer]:
     return frozenset(accumulated - others)
 
 
-def rounded(f: llvm.Function, x: Lane) -> Lane:
+def round_to_bfloat16(f: llvm.Function, x: Lane) -> Lane:
     """Round float32 that is not denormal to bfloat16, by the instruction that flushes denormals. Machines with tile
-    registers have it; other machines, and other numbers, need nine instructions (`formats.rounded`)."""
+    registers have it; other machines, and other numbers, need nine instructions (`formats.round_to`)."""
     value = x.re.value
-    short = f.bitcast(f.fptrunc(value, x.re.typed(llvm.bfloat)), x.re.typed(llvm.i16))
+    short = f.bitcast(f.fptrunc(value, x.re.vector_type(llvm.bfloat)), x.re.vector_type(llvm.i16))
     return Lane(dtypes.bfloat16, formats.from_bits(Term(f, short), "bfloat16"))
 
 
@@ -87,11 +87,11 @@ def write(f: llvm.Function, s: TileMatmul, out: llvm.Value, left: llvm.Value, ri
     with f.loop(constant(0, i64), constant(s.steps, i64), 1) as step:
         offset = f.mul(step, step_bytes)
         for i in range(s.rows):
-            address = _shifted(f, left, offset, i * s.left_stride * left_size)
+            address = _offset(f, left, offset, i * s.left_stride * left_size)
             f.call("llvm.x86.tileloadd64", void, constant(_LEFT + i, i8), address, left_line)
         offset = f.mul(step, constant(TILE_BYTES, i64))
         for i in range(s.columns):
-            address = _shifted(f, right, offset, i * s.right_stride * s.right.dtype.itemsize)
+            address = _offset(f, right, offset, i * s.right_stride * s.right.dtype.itemsize)
             f.call("llvm.x86.tileloadd64", void, constant(_RIGHT + i, i8), address, line)
         for i, (row, column) in enumerate(sums):
             chosen = (i, _LEFT + row, _RIGHT + column)
@@ -101,5 +101,5 @@ def write(f: llvm.Function, s: TileMatmul, out: llvm.Value, left: llvm.Value, ri
         f.call("llvm.x86.tilestored64", void, constant(i, i8), corner_address, apart)
 
 
-def _shifted(f: llvm.Function, base: llvm.Value, offset: Any, besides: int) -> llvm.Value:
+def _offset(f: llvm.Function, base: llvm.Value, offset: Any, besides: int) -> llvm.Value:
     return f.offset(base, i8, f.add(offset, constant(besides, i64)))

@@ -69,7 +69,7 @@ def _entry(f: Function) -> tuple[Value, Value, Value]:
 
 
 # The loaded routines.
-library = link.loaded_once(lambda: objects.cached_object("timestamps", lambda: text(host().triple), host(), Tier.LIGHT))
+library = link.load_once(lambda: objects.load_object("timestamps", lambda: text(host().triple), host(), Tier.LIGHT))
 
 
 class TimedAssembly(Assembly):

@@ -162,7 +162,7 @@ class _Writer(ABC):
             f.call("llvm.nvvm.cp.async.commit.group", llvm.void)
             sums = self.multiply(read, sums)
             chunk.give(*sums, self.after(read), self.after(written))
-        results = self.finished(chunk.results[: len(zeros)])
+        results = self.finish(chunk.results[: len(zeros)])
         f.call("llvm.nvvm.cp.async.wait.group", llvm.void, self.integer(0))
         self.lowering.wait()  # until no thread reads the last chunk
         self.store(results)
@@ -172,7 +172,7 @@ class _Writer(ABC):
         """Number of chunks whose copies are in flight before the one that is multiplied."""
         return self.s.copies - 1
 
-    def finished(self, sums: Sequence[llvm.Value]) -> Sequence[llvm.Value]:
+    def finish(self, sums: Sequence[llvm.Value]) -> Sequence[llvm.Value]:
         """Wait for outstanding products and return the sums."""
         return sums
 
@@ -423,7 +423,7 @@ class _OfWarpgroup(_Writer):
     def ahead(self) -> int:
         return self.s.copies - 1 - self.pending
 
-    def finished(self, sums: Sequence[llvm.Value]) -> Sequence[llvm.Value]:
+    def finish(self, sums: Sequence[llvm.Value]) -> Sequence[llvm.Value]:
         if not self.pending:
             return sums
         constraints = ",".join(["=f"] * len(sums) + [str(n) for n in range(len(sums))])
@@ -439,7 +439,7 @@ class _OfWarpgroup(_Writer):
         f, s = self.f, self.s
         begin = f.add(self.address, start)
         own = f.mul(self.group, self.integer(self.rows * LINE)), self.integer(self.panels[1].begin)
-        described = [self.described(p, f.add(begin, first)) for p, first in zip(self.panels, own, strict=True)]
+        described = [self.descriptor(p, f.add(begin, first)) for p, first in zip(self.panels, own, strict=True)]
         count, each = len(sums), self.columns // 2
         kind = {"bfloat16": "bf16", "float16": "f16"}[s.left.buffer.dtype.name]
         transposed = ", ".join(str(int(not panel.operand.along_k)) for panel in self.panels)
@@ -464,7 +464,7 @@ class _OfWarpgroup(_Writer):
         assert found is not None
         return f.fields(found, float_)
 
-    def described(self, panel: _Panel, address: llvm.Value) -> llvm.Value:
+    def descriptor(self, panel: _Panel, address: llvm.Value) -> llvm.Value:
         """Return the matrix descriptor of an operand: its address, the distance between blocks of 64 elements and
         between groups of eight lines, in units of 16 bytes, and the 128-byte swizzle."""
         apart = 1 if panel.operand.along_k else self.s.chunk * LINE // 16

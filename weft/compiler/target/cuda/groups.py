@@ -45,7 +45,7 @@ from weft.compiler.kernel.ir import (
 )
 from weft.compiler.target import llvm
 from weft.compiler.target.cuda import group_matmuls
-from weft.compiler.target.cuda.registers import Registers, forwarded, rounds_of
+from weft.compiler.target.cuda.registers import Registers, count_rounds, find_forwarded
 from weft.compiler.target.cuda.thread import ThreadLowering, thread_of_block
 from weft.compiler.target.lanes import Lane
 from weft.compiler.target.llvm import constant, i1, i32, i64
@@ -117,7 +117,7 @@ def room_for(kernel: Kernel, groups: int) -> int:
     return sum(-(-size // SHARED_ALIGNMENT) * SHARED_ALIGNMENT for size in sizes)
 
 
-def group_of(kernel: Kernel, target: Target) -> Group | None:
+def choose_group(kernel: Kernel, target: Target) -> Group | None:
     """Return the group of threads that runs the lanes of a kernel, or None if each lane loop belongs to one thread."""
     widths = {s.width for s in _statements(kernel.body) if isinstance(s, ReduceLanes) or _is_over_lanes(s)}
     if len(widths) != 1 or any(isinstance(s, Shuffle | TileMatmul) for s in _statements(kernel.body)) or kernel.sizes:
@@ -138,7 +138,7 @@ def group_of(kernel: Kernel, target: Target) -> Group | None:
 def bytes_at_launch(kernel: Kernel, target: Target) -> int:
     """Return the bytes of dynamic shared memory of a kernel: nonzero only for matrix products that exceed the static
     limit."""
-    group = group_of(kernel, target) if _matmuls(kernel) else None
+    group = choose_group(kernel, target) if _matmuls(kernel) else None
     return 0 if group is None or group.local * group.count <= SHARED_BYTES else group.local * group.count
 
 
@@ -240,7 +240,7 @@ class GroupLowering(ThreadLowering):
         # Buffers accessed since the last barrier.
         self.read: set[Buffer] = set()
         self.written: set[Buffer] = set()
-        self.registers, self.forwarded = Registers(), forwarded(kernel, group.lanes)
+        self.registers, self.forwarded = Registers(), find_forwarded(kernel, group.lanes)
         # Whether the current statements are inside a loop whose iterations the teams share.
         self.distributed = False
         in_memory = [b for b in kernel.local if b not in self.forwarded.local]
@@ -259,9 +259,9 @@ class GroupLowering(ThreadLowering):
                 each = _room(buffer, kernel)
                 size = each * count
                 if at_launch:
-                    memory = function.module.shared_at_launch(f"{function.name}_local", SHARED)
+                    memory = function.module.launch_memory(f"{function.name}_local", SHARED)
                 elif room is None:
-                    memory = self.shared(f"local{n}", size)
+                    memory = self.shared_memory(f"local{n}", size)
                 else:
                     memory = function.offset(room.address, llvm.i8, constant(begin, i32))
                     begin += -(-size // SHARED_ALIGNMENT) * SHARED_ALIGNMENT
@@ -308,7 +308,7 @@ class GroupLowering(ThreadLowering):
 
     def order(self, statement: Statement) -> None:
         """Write a barrier if the statement reads what other threads may have written, or writes what they may read."""
-        reads, writes = self.touched((statement,))
+        reads, writes = self.accessed_buffers((statement,))
         if reads & self.written or writes & (self.read | self.written):
             self.wait()
         self.read |= reads
@@ -320,7 +320,7 @@ class GroupLowering(ThreadLowering):
         if self.variable is None and loop.kind is LoopKind.SERIAL and repeats(loop):
             self.wait()
 
-    def touched(self, body: Sequence[Statement]) -> tuple[set[Buffer], set[Buffer]]:
+    def accessed_buffers(self, body: Sequence[Statement]) -> tuple[set[Buffer], set[Buffer]]:
         """Return the buffers whose memory statements read, and those that they write."""
         found = [s for s, _ in accesses(body) if s not in self.forwarded.stores and s not in self.forwarded.loads]
         return {s.buffer for s in found if isinstance(s, Load | Rank)}, {
@@ -353,7 +353,7 @@ class GroupLowering(ThreadLowering):
     def statement(self, statement: Any) -> None:
         match statement:
             case ReduceLanes(result, op, vector):
-                self.values[result] = self.reduced(op, self.broadcast(self.values[vector], self.group.lanes))
+                self.values[result] = self.reduce(op, self.broadcast(self.values[vector], self.group.lanes))
             case Accumulate(buffer, index, value):
                 self.registers.forget(buffer)
                 self.accumulate(buffer, index, value)
@@ -378,7 +378,7 @@ class GroupLowering(ThreadLowering):
     def accumulate(self, buffer: Buffer, index: Index, value: Value) -> None:
         """Add to elements that other threads add to as well, by an atomic addition per lane."""
         f = self.f
-        (added,) = self.lanes(self.width).stored(self.broadcast(self.values[value], self.width))
+        (added,) = self.lanes(self.width).to_storage(self.broadcast(self.values[value], self.width))
         memory, access = self.access(buffer, index, safe=True)
         for n in range(self.width):
             offset = None if access.offsets is None else f.extract(access.offsets, n)
@@ -416,7 +416,7 @@ class GroupLowering(ThreadLowering):
             memory.store_one([f.add(held, f.zext(count, held.type) if held.type.bits > 32 else count)], access.base)
         self.wait_in_warp()
         result = f.add(held, f.zext(before, held.type) if held.type.bits > 32 else before)
-        return self.lanes(1).loaded([result], statement.buffer.dtype)
+        return self.lanes(1).from_storage([result], statement.buffer.dtype)
 
     def wait_in_warp(self) -> None:
         """Write a barrier of the warp."""
@@ -461,8 +461,8 @@ class GroupLowering(ThreadLowering):
         span = loop.width * loop.step
         if _exchanges(loop.body):
             carried = self.together_over_lanes(loop, at, own, stop, span, carried)
-        elif rounds_of(loop, each):
-            for n in range(rounds_of(loop, each)):
+        elif count_rounds(loop, each):
+            for n in range(count_rounds(loop, each)):
                 self.registers.loop, self.registers.round = loop, n
                 carried = self.vector(loop, f.add(at, constant(n * span, i64)), None, carried)
             self.registers.loop = None
@@ -517,7 +517,7 @@ class GroupLowering(ThreadLowering):
 
     # -- between threads -------------------------------------------------------------------------------------------
 
-    def reduced(self, op: str, lane: Lane) -> Lane:
+    def reduce(self, op: str, lane: Lane) -> Lane:
         """Reduce the lanes of the group and return the result in every thread."""
         members = self.group.members
         if members > WARP:
@@ -528,9 +528,9 @@ class GroupLowering(ThreadLowering):
             (lane,) = found
         apart = min(members, WARP) // 2
         while apart:
-            lane = self.compute(op, [lane, self.exchanged(lane, "down", apart)], {})
+            lane = self.compute(op, [lane, self.exchange(lane, "down", apart)], {})
             apart //= 2
-        return self.exchanged(self.reduce_lanes(op, lane, self.group.lanes), "idx", 0)
+        return self.exchange(self.reduce_lanes(op, lane, self.group.lanes), "idx", 0)
 
     def of_warps(self, lane: Lane) -> list[Lane]:
         """Return the lanes that the thread with the same index has in each warp of the group, through shared memory."""
@@ -541,7 +541,7 @@ class GroupLowering(ThreadLowering):
         for n, part in enumerate(lane.parts):
             element = f.zext(part, llvm.vector(llvm.i8, part.type.count)) if part.type.element is i1 else part
             size = element.type.element.bits // 8 * element.type.count
-            room = self.shared(f"{n}", size * members * self.groups)
+            room = self.shared_memory(f"{n}", size * members * self.groups)
             f.store(element, f.offset(room, element.type, f.add(own, self.member)), min(16, size))
             columns.append([room, element])
         self.wait()
@@ -557,17 +557,17 @@ class GroupLowering(ThreadLowering):
             found.append(lane.with_parts(parts))
         return found
 
-    def shared(self, name: str, size: int) -> llvm.Value:
+    def shared_memory(self, name: str, size: int) -> llvm.Value:
         """Return memory that the threads of a block share."""
-        return self.f.module.shared(f"{self.f.name}.{self.prefix}{name}", size, SHARED)
+        return self.f.module.shared_memory(f"{self.f.name}.{self.prefix}{name}", size, SHARED)
 
     def shift(self, lane: Lane, by: int, fill: Lane) -> Lane:
         """Shift the lanes of the group up by `by`; the first ones come from `fill`."""
         each = self.group.lanes
         parts = zip(self.broadcast(lane, each).parts, self.broadcast(fill, each).parts, strict=True)
-        return lane.with_parts([self.shifted(part, by, first) for part, first in parts])
+        return lane.with_parts([self.shift_part(part, by, first) for part, first in parts])
 
-    def shifted(self, part: llvm.Value, by: int, fill: llvm.Value) -> llvm.Value:
+    def shift_part(self, part: llvm.Value, by: int, fill: llvm.Value) -> llvm.Value:
         """Shift one part of a lane. Each element comes from this thread or an earlier one, or from `fill` in the
         first threads."""
         f, result = self.f, part
@@ -576,7 +576,7 @@ class GroupLowering(ThreadLowering):
             element = f.extract(part, index)
             if before:
                 is_first = f.icmp("ult", self.member, constant(-before, i32))
-                element = f.select(is_first, f.extract(fill, n), self.exchanged_part(element, "up", -before))
+                element = f.select(is_first, f.extract(fill, n), self.exchange_part(element, "up", -before))
             result = f.insert(result, element, n)
         return result
 
@@ -585,33 +585,33 @@ class GroupLowering(ThreadLowering):
         if lane.width == 1:
             return lane
         ends = [self.f.extract(part, self.group.lanes - 1) for part in lane.parts]
-        return lane.with_parts([self.exchanged_part(end, "idx", self.group.members - 1) for end in ends])
+        return lane.with_parts([self.exchange_part(end, "idx", self.group.members - 1) for end in ends])
 
-    def exchanged(self, lane: Lane, kind: str, by: int) -> Lane:
+    def exchange(self, lane: Lane, kind: str, by: int) -> Lane:
         """Return the lane of another thread of the warp by a shuffle of a kind: `down`, `up` or `idx`."""
-        return lane.with_parts([self.exchanged_part(part, kind, by) for part in lane.parts])
+        return lane.with_parts([self.exchange_part(part, kind, by) for part in lane.parts])
 
-    def exchanged_part(self, part: llvm.Value, kind: str, by: int) -> llvm.Value:
+    def exchange_part(self, part: llvm.Value, kind: str, by: int) -> llvm.Value:
         """Shuffle one part of a lane, word by word."""
         f, type = self.f, part.type
         if type.is_vector:
-            elements = [self.exchanged_part(f.extract(part, n), kind, by) for n in range(type.count)]
+            elements = [self.exchange_part(f.extract(part, n), kind, by) for n in range(type.count)]
             result = llvm.zero(type)
             for n, element in enumerate(elements):
                 result = f.insert(result, element, n)
             return result
         bits = part if type.kind == "int" else f.bitcast(part, llvm.integer(type.bits))
         if type.bits < 32:
-            received = f.trunc(self.exchanged_word(f.zext(bits, i32), kind, by), bits.type)
+            received = f.trunc(self.exchange_word(f.zext(bits, i32), kind, by), bits.type)
         elif type.bits == 32:
-            received = self.exchanged_word(bits, kind, by)
+            received = self.exchange_word(bits, kind, by)
         else:
-            low = self.exchanged_word(f.trunc(bits, i32), kind, by)
-            high = self.exchanged_word(f.trunc(f.lshr(bits, constant(32, i64)), i32), kind, by)
+            low = self.exchange_word(f.trunc(bits, i32), kind, by)
+            high = self.exchange_word(f.trunc(f.lshr(bits, constant(32, i64)), i32), kind, by)
             received = f.or_(f.zext(low, i64), f.shl(f.zext(high, i64), constant(32, i64)))
         return received if type.kind == "int" else f.bitcast(received, type)
 
-    def exchanged_word(self, word: llvm.Value, kind: str, by: int) -> llvm.Value:
+    def exchange_word(self, word: llvm.Value, kind: str, by: int) -> llvm.Value:
         """Shuffle a 32-bit word within the group, which is a segment of the warp."""
         bound = 0 if kind == "up" else WARP - 1
         segment = (WARP - min(self.group.members, WARP)) << 8 | bound

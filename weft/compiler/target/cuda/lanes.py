@@ -29,7 +29,7 @@ class CudaLanes(Lanes):
 
     def tanh(self, x: Lane) -> Lane:
         if x.dtype.name == "bfloat16":
-            return self._rounded(math.tanh_of_short(x.re), x.dtype)
+            return self._round_to(math.tanh_of_short(x.re), x.dtype)
         result: Lane = self._tanh(x)
         return result
 
@@ -37,23 +37,23 @@ class CudaLanes(Lanes):
         first, second = threefry.threefry(*(x.re for x in operands))
         return Lane(operands[0].dtype, first), Lane(operands[0].dtype, second)
 
-    def loaded(self, parts: Sequence[llvm.Value], dtype: np.dtype[Any]) -> Lane:
+    def from_storage(self, parts: Sequence[llvm.Value], dtype: np.dtype[Any]) -> Lane:
         native = SHORT.get(dtype.name)
         if native is None:
-            return super().loaded(parts, dtype)
+            return super().from_storage(parts, dtype)
         f, (part,) = self.function, parts
         value = f.bitcast(part, llvm.vector(native, part.type.count))
         return Lane(dtype, Term(f, f.fpext(value, llvm.vector(llvm.float_, part.type.count))))
 
-    def stored(self, x: Lane) -> list[llvm.Value]:
+    def to_storage(self, x: Lane) -> list[llvm.Value]:
         native = SHORT.get(x.dtype.name)
         if native is None:
-            return super().stored(x)
+            return super().to_storage(x)
         f = self.function
-        return [f.bitcast(f.fptrunc(x.re.value, x.re.typed(native)), x.re.typed(llvm.i16))]
+        return [f.bitcast(f.fptrunc(x.re.value, x.re.vector_type(native)), x.re.vector_type(llvm.i16))]
 
-    def _rounded(self, x: Term, dtype: np.dtype[Any]) -> Lane:
+    def _round_to(self, x: Term, dtype: np.dtype[Any]) -> Lane:
         if dtype.name != "bfloat16":
-            return super()._rounded(x, dtype)
+            return super()._round_to(x, dtype)
         f = self.function
-        return Lane(dtype, Term(f, f.fpext(f.fptrunc(x.value, x.typed(llvm.bfloat)), x.type)))
+        return Lane(dtype, Term(f, f.fpext(f.fptrunc(x.value, x.vector_type(llvm.bfloat)), x.type)))

@@ -16,9 +16,9 @@ from weft.compiler.program.exchange import exchanging_loops
 from weft.compiler.program.ir import Branch, Copy, Launch, Loop, Program, Step, While
 from weft.compiler.program.outline import NoOutline, Operand, Outline, Row
 from weft.compiler.target import llvm
-from weft.compiler.target.cuda.groups import SHARED, WARP, Barrier, Group, GroupLowering, Room, group_of, room_for
+from weft.compiler.target.cuda.groups import SHARED, WARP, Barrier, Group, GroupLowering, Room, choose_group, room_for
 from weft.compiler.target.cuda.loop_code import THREADS, LoopCode, loop_code
-from weft.compiler.target.cuda.parts import parts_of
+from weft.compiler.target.cuda.parts import count_parts
 from weft.compiler.target.cuda.thread import ThreadLowering, block_of_grid, thread_of_block
 from weft.compiler.target.llvm import constant, i32, i64, integer, ptr
 from weft.compiler.target.loop_writer import LoopWriter
@@ -36,7 +36,7 @@ LOOK_EVERY = 1024
 MOST_STATEMENTS = 600
 
 
-def loops_of(
+def find_loops(
     program: Program, target: Target, processors: int, is_unrolled: Callable[[Step], bool]
 ) -> dict[Step, LoopCode]:
     """Find the outermost loops and branches of a program that can be one kernel on a GPU with `processors`
@@ -62,7 +62,7 @@ def _code(step: Step, program: Program, target: Target, processors: int) -> Loop
     if sum(_statements(kernel.body) for kernel in launched) > MOST_STATEMENTS:
         return None
     most = max(_threads(row, outline, target) for row in outline.rows)
-    parts = parts_of(outline, program, processors) if most > THREADS else 1
+    parts = count_parts(outline, program, processors) if most > THREADS else 1
     each = -(-most // (parts * THREADS))
     if parts > 1 and each <= OF_ONE_BLOCK * target.cluster_blocks:
         blocks = min(1 << (each - 1).bit_length(), target.cluster_blocks, 1 << (processors // parts).bit_length() - 1)
@@ -76,21 +76,21 @@ def _can_do(step: Step, target: Target, processors: int) -> bool:
     most = MOST * THREADS * processors
     if isinstance(step, Launch):
         kernel = step.full
-        return not kernel.sizes and _has_room(kernel, target) and _threads_of(kernel, target) <= most
+        return not kernel.sizes and _has_room(kernel, target) and _count_kernel_threads(kernel, target) <= most
     return not isinstance(step, Copy) or step.size <= 16 * most
 
 
 def _has_room(kernel: Kernel, target: Target) -> bool:
     """Return whether a block has enough shared memory for a kernel's groups."""
-    group = group_of(kernel, target)
+    group = choose_group(kernel, target)
     if not room_for(kernel, 1):
         return True
     return group is not None and group.threads <= THREADS and room_for(kernel, THREADS // group.threads) <= LOCAL_BYTES
 
 
-def _threads_of(kernel: Kernel, target: Target) -> int:
+def _count_kernel_threads(kernel: Kernel, target: Target) -> int:
     """Return the number of threads that a kernel would be launched with."""
-    group = group_of(kernel, target)
+    group = choose_group(kernel, target)
     return int(kernel.count) * (1 if group is None else group.threads)
 
 
@@ -100,7 +100,7 @@ def _threads(row: Row, outline: Outline, target: Target) -> int:
         case "launch", symbol, _, _:
             kernel = outline.kernels[symbol]
             assert isinstance(kernel, Kernel)
-            return _threads_of(kernel, target)
+            return _count_kernel_threads(kernel, target)
         case "copy" | "fill", *_, size:
             result: int = -(-size // 4)
             return result
@@ -162,7 +162,7 @@ class _Writer(LoopWriter):
         """Write a kernel for all threads: each thread or group runs every `stride`-th iteration of its loop over
         threads."""
         f = self.f
-        group = group_of(kernel, self.target)
+        group = choose_group(kernel, self.target)
         lowering: VectorLowering
         if group is None:
             first, stride = self.index, self.stride
@@ -196,9 +196,9 @@ class _Writer(LoopWriter):
         kernels = [k for k in self.outline.kernels.values() if isinstance(k, Kernel) and room_for(k, 1)]
         if not kernels:
             return None
-        groups = [group_of(kernel, self.target) for kernel in kernels]
+        groups = [choose_group(kernel, self.target) for kernel in kernels]
         sizes = [room_for(k, THREADS // g.threads) for k, g in zip(kernels, groups, strict=True) if g is not None]
-        return self.f.module.shared(f"{self.f.name}.local", max(sizes), SHARED)
+        return self.f.module.shared_memory(f"{self.f.name}.local", max(sizes), SHARED)
 
     def barrier(self, group: Group) -> Barrier | None:
         """Return the named barrier of a group of several warps. A block has 16; the first synchronises all its
@@ -226,7 +226,7 @@ class _Writer(LoopWriter):
         with f.when(f.icmp("eq", self.index, constant(0, i64))):
             f.store(f.trunc(counter, i32), target, 4)
 
-    def iterated(self, iterations: Operand | int | None, body: Sequence[Row]) -> None:
+    def end_iteration(self, iterations: Operand | int | None, body: Sequence[Row]) -> None:
         """Look for interrupts every `LOOK_EVERY` iterations and leave the kernel if the host has set its word. The
         read takes about a microsecond, so one thread does it and publishes the result to its part."""
         f = self.f

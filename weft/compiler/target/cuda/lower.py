@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from weft.base.errors import InternalError
 from weft.compiler.kernel.ir import Buffer, Kernel
 from weft.compiler.target import llvm
-from weft.compiler.target.cuda.groups import BLOCK, GroupLowering, bytes_at_launch, group_of
+from weft.compiler.target.cuda.groups import BLOCK, GroupLowering, bytes_at_launch, choose_group
 from weft.compiler.target.cuda.loop_code import THREADS, LoopCode
 from weft.compiler.target.cuda.loops import lower_loop
 from weft.compiler.target.cuda.node_code import NodeCode
@@ -28,7 +28,7 @@ def launch_shape(kernel: Kernel | LoopCode | NodeCode, target: Target) -> tuple[
         return kernel.grid, THREADS
     if isinstance(kernel, NodeCode):
         return kernel.blocks, kernel.threads
-    group = group_of(kernel, target)
+    group = choose_group(kernel, target)
     threads = BLOCK if group is None else group.block
     each = 1 if group is None else group.threads
     return -(-int(kernel.count) * each // threads), threads
@@ -65,7 +65,7 @@ def lower_into(module: llvm.Module, kernel: Kernel, target: Target, name: str) -
     """Add a kernel to a module as an entry called `name`."""
     parameters = [llvm.Parameter(f"buffer{n}", llvm.ptr) for n in range(len(kernel.buffers))]
     function = module.function(name, llvm.void, parameters, linkage="ptx_kernel")
-    group = group_of(kernel, target)
+    group = choose_group(kernel, target)
     if group is not None and bytes_at_launch(kernel, target):
         function.attributes = f'"nvvm.maxntid"="{group.block}" '
     lowering: VectorLowering

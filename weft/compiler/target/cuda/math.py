@@ -79,7 +79,7 @@ def exp(x: Term) -> Term:
     n = shifted - (SHIFTER[32] + 1 - LEAST_EXPONENT)
     high, low = LOG2_E
     # The last bits of the sum are the biased exponent of 2**n.
-    return power(x.fma(low, x.fma(high, -n))) * (shifted.raw() << MANTISSA[32]).cooked()
+    return power(x.fma(low, x.fma(high, -n))) * (shifted.raw() << MANTISSA[32]).as_float()
 
 
 def logistic(x: Term) -> Term:
@@ -190,11 +190,11 @@ def _from_far(x: Term) -> tuple[Term, Term]:
     if not x.type.is_vector:
         pairs = of(x.value)
     else:
-        both = llvm.zero(x.typed(llvm.i64))
+        both = llvm.zero(x.vector_type(llvm.i64))
         for n in range(x.type.count):
             both = f.insert(both, of(f.extract(x.value, n)).value, n)
         pairs = Term(f, both)
-    return pairs.lshr(32).narrow(32), pairs.narrow(32).cooked()
+    return pairs.lshr(32).narrow(32), pairs.narrow(32).as_float()
 
 
 def _write_far_angle(f: llvm.Function) -> None:
@@ -208,12 +208,12 @@ def _cosine(r: Term, quarter: Term) -> Term:
     """Compute the cosine of `quarter` quarter turns plus r."""
     z = r * r
     chosen = (quarter & 1).equals(0).select(z.fma(polynomial(z, COS), 1.0), _sine(r))
-    return (chosen.raw() ^ (((quarter + 1) & 2) << 30)).cooked()
+    return (chosen.raw() ^ (((quarter + 1) & 2) << 30)).as_float()
 
 
 def _signed_sine(r: Term, halves: Term) -> Term:
     """Compute the sine of `halves` half turns plus r."""
-    return (_sine(r).raw() ^ (halves << 31)).cooked()
+    return (_sine(r).raw() ^ (halves << 31)).as_float()
 
 
 def _sine(r: Term) -> Term:

@@ -85,7 +85,7 @@ def _advances(module: llvm.Module, code: Advances) -> None:
     first = f.add(first, f.zext(thread, i64))
     another = f.icmp("slt", begun, count)
 
-    def index_of(iteration: Value) -> Value:
+    def get_index(iteration: Value) -> Value:
         return f.sub(f.sub(count, constant(1, i64)), iteration) if code.reverse else iteration
 
     for condition, iteration, written in (
@@ -96,7 +96,7 @@ def _advances(module: llvm.Module, code: Advances) -> None:
         if chosen:
             with f.when(condition):
                 for n in chosen:
-                    _copy(f, code.slices[n], more[4 * n : 4 * n + 4], index_of(iteration), first, code)
+                    _copy(f, code.slices[n], more[4 * n : 4 * n + 4], get_index(iteration), first, code)
     # Wait until all threads have read the number of started iterations.
     f.call("llvm.nvvm.barrier.cta.sync.aligned.all", llvm.void, constant(0, i32))
     with f.when(f.icmp("eq", thread, constant(0, i32))):
@@ -111,7 +111,7 @@ def _advances(module: llvm.Module, code: Advances) -> None:
                 f.store(constant(0, i32), f.offset(state, i32, 1), 4)
             f.store(f.trunc(f.add(begun, constant(1, i64)), i32), state, 4)
             for target in more[len(of_slices) :]:
-                f.store(f.trunc(index_of(begun), i32), target, 4)
+                f.store(f.trunc(get_index(begun), i32), target, 4)
             _set(f, handle, f.zext(_goes_on(f, another, looked, interrupt), i32))
     f.ret()
 

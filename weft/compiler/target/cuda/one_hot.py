@@ -33,7 +33,7 @@ def with_one_hot(jaxpr: Jaxpr) -> Jaxpr:
 def _definition(reader: Reader, equation: Equation) -> Callable[..., Any] | None:
     if not is_operation(equation, "scatter-add") or equation.params["mode"] is GatherScatterMode.CLIP:
         return None
-    zeros = reader.computed_by(equation.invars[0], "broadcast_in_dim")
+    zeros = reader.definition(equation.invars[0], "broadcast_in_dim")
     if zeros is None or not is_literal(zeros.invars[0], 0.0):
         return None
     shape, updates = (equation.invars[n].aval.shape for n in (0, 2))  # type: ignore[attr-defined]

@@ -37,7 +37,7 @@ from weft.indexing.expression import Expression
 Range = tuple[int, int]
 
 
-def parts_of(outline: Outline, program: Program, most: int) -> int:
+def count_parts(outline: Outline, program: Program, most: int) -> int:
     """Return the largest number of independent parts of a loop, at most `most`; 1 if it has none."""
     rows = list(_inner(outline.rows))
     work = [_work(row) for row in rows if row[0] != "set_address"]
@@ -189,7 +189,7 @@ class _Ranges:
                 case Position(result, index):
                     self.define(result, self.index(index))
                 case Compute(result, op, operands) if op in ("rem", "div"):
-                    self.define(result, self.divided(op, *operands))
+                    self.define(result, self.divide(op, *operands))
 
     def loop(self, loop: Loop) -> Range:
         if loop.kind is LoopKind.THREADS:
@@ -214,7 +214,7 @@ class _Ranges:
             low, high = low + ends[0], high + ends[1]
         return low, high
 
-    def divided(self, op: str, value: Value, divisor: Value) -> Range | None:
+    def divide(self, op: str, value: Value, divisor: Value) -> Range | None:
         """Return the range of a quotient or remainder by a positive constant."""
         found, by = self.known.get(value), self.known.get(divisor)
         if found is None or by is None or by[0] != by[1] or by[0] <= 0 or found[0] < 0:

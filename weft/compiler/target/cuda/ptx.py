@@ -10,7 +10,7 @@ from typing import TypeVar
 from weft.base.errors import InternalError
 from weft.compiler.target import native
 from weft.compiler.target.target import Target
-from weft.compiler.target.threads import compiled_in_threads
+from weft.compiler.target.threads import compile_in_threads
 
 # Prefix of instructions that only one architecture has, and the first PTX version with them.
 OF_ONE_ARCHITECTURE, FIRST_VERSION = "wgmma.", "8.0"
@@ -24,10 +24,10 @@ def ptx(text: str, target: Target) -> str:
         return _ptx(text, target)
 
 
-def assembled(texts: Sequence[Callable[[], str]], target: Target, assemble: Callable[[str], Made]) -> list[Made]:
+def assemble_all(texts: Sequence[Callable[[], str]], target: Target, assemble: Callable[[str], Made]) -> list[Made]:
     """Compile several modules to PTX and assemble each, in several threads; return what `assemble` returns for each."""
     with native.lock:
-        return compiled_in_threads(texts, lambda text: assemble(_ptx(text, target)))
+        return compile_in_threads(texts, lambda text: assemble(_ptx(text, target)))
 
 
 def _ptx(text: str, target: Target) -> str:
@@ -35,7 +35,7 @@ def _ptx(text: str, target: Target) -> str:
     machine = native.target_machine(target.triple, target.cpu, target.flags, 2)
     with ExitStack() as stack:
         try:
-            module = stack.enter_context(native.parsed(text, target.triple, target.cpu, target.flags))
+            module = stack.enter_context(native.parse(text, target.triple, target.cpu, target.flags))
             module.verify()
         except RuntimeError as error:
             raise InternalError(f"LLVM cannot parse the text of a kernel: {error}", stage="llvm", text=text) from None
@@ -44,7 +44,7 @@ def _ptx(text: str, target: Target) -> str:
         options.loop_vectorization = options.slp_vectorization = options.loop_unrolling = False
         passes = llvm.create_pass_builder(machine, options)
         native.run_passes(passes.getModulePassManager(), module, passes)
-        code = native.emitted(machine, module, as_text=True).decode()
+        code = native.emit_code(machine, module, as_text=True).decode()
     return _for_one_architecture(code) if OF_ONE_ARCHITECTURE in text else code
 
 

@@ -20,7 +20,7 @@ MOST_ELEMENTS = 32
 Key = tuple[Any, ...]
 
 
-def rounds_of(loop: Loop, lanes: int) -> int:
+def count_rounds(loop: Loop, lanes: int) -> int:
     """Return the number of vectors of `lanes` lanes per thread in an unrolled loop over lanes; 0 if the loop is not
     unrolled."""
     if loop.kind is not LoopKind.LANES or loop.limit is not None or loop.count % loop.width:
@@ -44,7 +44,7 @@ class Forwarded:
     local: frozenset[Buffer] = frozenset()
 
 
-def forwarded(kernel: Kernel, lanes: int) -> Forwarded:
+def find_forwarded(kernel: Kernel, lanes: int) -> Forwarded:
     """Find stores that later loops overwrite, and stores to local buffers whose loads are all served by registers,
     for threads with vectors of `lanes` lanes."""
     stores: set[Statement] = set()
@@ -83,7 +83,7 @@ def _bodies(body: Sequence[Statement]) -> Iterator[Sequence[Statement]]:
 def _steps(body: Sequence[Statement], lanes: int) -> Iterator[tuple[Loop | None, Statement]]:
     """Yield the statements of a body; those inside an unrolled loop with their loop."""
     for statement in body:
-        if isinstance(statement, Loop) and rounds_of(statement, lanes):
+        if isinstance(statement, Loop) and count_rounds(statement, lanes):
             yield from ((statement, inner) for inner in statement.body)
         else:
             yield None, statement

@@ -51,7 +51,7 @@ LOOP_BYTES = 16 << 10
 WARPGROUPS = {90: 128}
 
 
-def matrices_of(version: int) -> MatrixUnits:
+def get_matrix_units(version: int) -> MatrixUnits:
     """Return the matrix units of an architecture for our own kernels."""
     if version < FIRST_MATRICES:
         return MatrixUnits()
@@ -59,7 +59,7 @@ def matrices_of(version: int) -> MatrixUnits:
     return MatrixUnits(multiplied, LOCAL_KILOBYTES[version] << 10, LOOP_BYTES, warpgroups=WARPGROUPS.get(version, 0))
 
 
-def libraries_of(present: frozenset[str], version: int) -> Libraries:
+def get_libraries(present: frozenset[str], version: int) -> Libraries:
     """Return the operations that NVIDIA's libraries serve on an architecture, given the installed ones (names as in
     `runtime/cuda/libraries`)."""
     float8 = _FLOAT8 if version >= FIRST_FLOAT8 else []
@@ -101,8 +101,8 @@ def of_capability(major: int, minor: int, present: frozenset[str] = frozenset())
         cluster_blocks=8 if version >= 90 else 1,
         fusion=costs.FUSION,
         kernel=costs.KERNEL,
-        libraries=libraries_of(present, version),
-        matrices=matrices_of(version),
+        libraries=get_libraries(present, version),
+        matrices=get_matrix_units(version),
         toolchain=native.toolchain(),
     )
 

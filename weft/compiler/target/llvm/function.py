@@ -161,7 +161,7 @@ class Function(Atomics):
         held = self._reserve(type, *(v.type for v in carried))
         index = Loop(held[0][1].text, type, [v for _, v in held[1:]])
         yield index
-        handed = self._handed("loop", index._yielded, carried)
+        handed = self._check_yielded("loop", index._yielded, carried)
         following = self.add(index, step_value, flags)
         again = self.icmp("slt", following, last)
         latch = self.block
@@ -180,7 +180,7 @@ class Function(Atomics):
         held = self._reserve(*(v.type for v in carried))
         region = Region([v for _, v in held])
         yield region
-        handed = self._handed("repeat", region._yielded, carried)
+        handed = self._check_yielded("repeat", region._yielded, carried)
         if region._again is None:
             self._fail("repeat", why="its body does not say whether to go on")
         latch = self.block
@@ -198,7 +198,7 @@ class Function(Atomics):
         self.start(inside)
         region = Region(otherwise)
         yield region
-        handed = self._handed("when", region._yielded, otherwise)
+        handed = self._check_yielded("when", region._yielded, otherwise)
         latch = self.block
         self.branch(after)
         self.start(after)
@@ -213,7 +213,9 @@ class Function(Atomics):
             reserved.append((len(self.lines), self._emit("", type)))
         return reserved
 
-    def _handed(self, what: str, values: tuple[Value, ...] | None, carried: Sequence[Value]) -> tuple[Value, ...]:
+    def _check_yielded(
+        self, what: str, values: tuple[Value, ...] | None, carried: Sequence[Value]
+    ) -> tuple[Value, ...]:
         """Return the yielded values of a region after checking their types against the carried ones."""
         yielded = values or ()
         if [v.type for v in yielded] != [v.type for v in carried]:

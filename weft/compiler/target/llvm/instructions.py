@@ -263,7 +263,7 @@ class Instructions:
             self.module.declare(name, returns, types, attributes)
         elif signature != (returns, types):
             self._fail(f"call @{name}", *arguments, why=f"the function takes {signature[1]} and returns {signature[0]}")
-        return self._called(f"@{name}", returns, arguments)
+        return self._write_call(f"@{name}", returns, arguments)
 
     def assembly(self, text: str, constraints: str, returns: Type, *arguments: Value) -> Value:
         """Write inline assembly without side effects."""
@@ -285,9 +285,9 @@ class Instructions:
         """Call a function by its address."""
         if function.type.kind != "ptr" or function.type.is_vector:
             self._fail("call", function, why="it needs the address of a function")
-        return self._called(function.text, returns, arguments)
+        return self._write_call(function.text, returns, arguments)
 
-    def _called(self, function: str, returns: Type, arguments: Sequence[Value]) -> Value | None:
+    def _write_call(self, function: str, returns: Type, arguments: Sequence[Value]) -> Value | None:
         text = f"call {returns.text} {function}({', '.join(map(repr, arguments))})"
         if returns.kind == "void":
             self.lines.append(f"  {text}")

@@ -97,14 +97,14 @@ class Module:
             self._globals[name] = f"@{name} = internal global [{count} x {element.text}] zeroinitializer, align {align}"
         return Value(f"@{name}", ptr)
 
-    def shared(self, name: str, size: int, space: int) -> Value:
+    def shared_memory(self, name: str, size: int, space: int) -> Value:
         """Return the address of `size` uninitialised bytes in a shared address space. The same name always returns
         the same memory, as large as its largest request."""
         size = self._shared[name] = max(size, self._shared.get(name, 0))
         self._globals[name] = f'@"{name}" = internal addrspace({space}) global [{size} x i8] undef, align 16'
         return Value(f'@"{name}"', pointer(space))
 
-    def shared_at_launch(self, name: str, space: int) -> Value:
+    def launch_memory(self, name: str, space: int) -> Value:
         """Return the address of shared memory whose size is set when the kernel is launched."""
         self._globals[name] = f'@"{name}" = external addrspace({space}) global [0 x i8], align 16'
         return Value(f'@"{name}"', pointer(space))

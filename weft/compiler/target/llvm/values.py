@@ -85,13 +85,13 @@ def float_text(value: float, type: Type) -> str:
     """Write a float by its bits, which is exact: those of a half, or of the double with its value."""
     if type.bits == 64:
         return f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
-    short = rounded(value, "f" if type.bits == 32 else "e")
+    short = round_to_format(value, "f" if type.bits == 32 else "e")
     if type.bits == 16:
         return f"0xH{struct.unpack('<H', struct.pack('<e', short))[0]:04X}"
     return f"0x{struct.unpack('<Q', struct.pack('<d', short))[0]:016X}"
 
 
-def rounded(value: float, format: str) -> float:
+def round_to_format(value: float, format: str) -> float:
     """Round to the nearest number of a shorter format (`f` or `e` of `struct`); overflow gives infinity."""
     try:
         result: float = struct.unpack(f"<{format}", struct.pack(f"<{format}", value))[0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from weft.compiler.target.math.exponential import exp, reduced
+from weft.compiler.target.math.exponential import exp, reduce_argument
 from weft.compiler.target.math.term import Term, polynomial, polynomial_pair, power_of_two, two_product, two_sum
 
 # Polynomials of x*x for x up to 8 (for order 1 of I1(x)/x), to be multiplied by exp(-|x|); beyond, polynomials of 16/x
@@ -125,7 +125,7 @@ def _near(x: Term, coefficients: Sequence[float]) -> tuple[Term, Term]:
 
 def _times_exponential(value: Term, low: Term, x: Term) -> Term:
     """Compute (value + low) * exp(-x) for x from 0 to FARTHER with one final rounding."""
-    part = reduced(-x)
+    part = reduce_argument(-x)
     less_one = part.r + (part.rest + part.low)
     power = 1 + less_one
     lost = less_one - (power - 1)

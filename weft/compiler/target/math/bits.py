@@ -45,7 +45,7 @@ def fewer_bits(
     return size | sign
 
 
-def rounded_away(x: Term) -> Term:
+def round_half_away(x: Term) -> Term:
     """Round to the nearest integer, halfway cases away from zero."""
     whole = x.trunc()
     # The difference is exact, so a value just below one half is not rounded up.

@@ -282,29 +282,29 @@ def tanh(a: Complex) -> Complex:
     return Complex(a.re.equals(0.0).select(a.re, result.re), a.im.equals(0.0).select(a.im, result.im))
 
 
-def _turned_left(a: Complex) -> Complex:
+def _multiply_by_i(a: Complex) -> Complex:
     """Multiply by i."""
     return Complex(-a.im, a.re)
 
 
-def _turned_right(a: Complex) -> Complex:
+def _multiply_by_minus_i(a: Complex) -> Complex:
     """Multiply by -i."""
     return Complex(a.im, -a.re)
 
 
 def sin(a: Complex) -> Complex:
     """Compute -i*sinh(i*a)."""
-    return _turned_right(sinh(_turned_left(a)))
+    return _multiply_by_minus_i(sinh(_multiply_by_i(a)))
 
 
 def cos(a: Complex) -> Complex:
     """Compute cosh(i*a)."""
-    return cosh(_turned_left(a))
+    return cosh(_multiply_by_i(a))
 
 
 def tan(a: Complex) -> Complex:
     """Compute -i*tanh(i*a)."""
-    return _turned_right(tanh(_turned_left(a)))
+    return _multiply_by_minus_i(tanh(_multiply_by_i(a)))
 
 
 def _is_huge(a: Complex) -> Term:
@@ -354,7 +354,7 @@ def acosh(a: Complex) -> Complex:
 
 def asinh(a: Complex) -> Complex:
     """Compute i*asin(-i*a)."""
-    return _turned_left(asin(_turned_right(a)))
+    return _multiply_by_i(asin(_multiply_by_minus_i(a)))
 
 
 def atanh(a: Complex) -> Complex:
@@ -376,7 +376,7 @@ def atanh(a: Complex) -> Complex:
 
 def atan(a: Complex) -> Complex:
     """Compute -i*atanh(i*a)."""
-    return _turned_right(atanh(_turned_left(a)))
+    return _multiply_by_minus_i(atanh(_multiply_by_i(a)))
 
 
 def atan2(y: Complex, x: Complex) -> Complex:
@@ -384,7 +384,7 @@ def atan2(y: Complex, x: Complex) -> Complex:
     scale = _scale(y, x)
     y, x = _times(y, scale), _times(x, scale)
     size = sqrt(add(mul(x, x), mul(y, y)))
-    return _turned_right(log(div(add(x, _turned_left(y)), size)))
+    return _multiply_by_minus_i(log(div(add(x, _multiply_by_i(y)), size)))
 
 
 def less(a: Complex, b: Complex) -> Term:

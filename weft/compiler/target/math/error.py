@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from weft.compiler.target.math.exponential import reduced
+from weft.compiler.target.math.exponential import reduce_argument
 from weft.compiler.target.math.logarithm import log
-from weft.compiler.target.math.term import Term, polynomial, polynomial_pair, power_of_two, scaled
+from weft.compiler.target.math.term import Term, ldexp, polynomial, polynomial_pair, power_of_two
 from weft.primitives.elementwise.special import (
     CENTRAL as GILES_CENTRAL,
     LOG1P_BOUND,
@@ -85,7 +85,7 @@ def erf(x: Term) -> Term:
     near = x.fma(polynomial(x * x, ERF[x.bits], "erf_near"), x)
     if x.bits == 32:
         limited = size.at_most(3.95)
-        part = reduced(-polynomial(limited, ERF_TAIL_SINGLE, "erf_tail"))
+        part = reduce_argument(-polynomial(limited, ERF_TAIL_SINGLE, "erf_tail"))
         power = power_of_two(part.n)
         far = 1 - (part.r + part.rest).fma(power, power)
     else:
@@ -107,12 +107,12 @@ def _erfc_of_size(size: Term) -> Term:
     ratio = above * inverse
     # Error of the quotient, including the part of 1 + 2*a that was rounded off.
     ratio_low = inverse * (ratio.fma(-below, above) + (above_low - ratio * (twice - (below - 1))))
-    part = reduced(-square)
+    part = reduce_argument(-square)
     less_one = part.r + (part.rest + part.low)
     power = 1 + less_one
     # Rounding errors of the square and the sum, in units of the power.
     lost = (less_one - (power - 1)) - square_low * power
-    return scaled(ratio.fma(power, ratio_low.fma(power, ratio * lost)), part.n)
+    return ldexp(ratio.fma(power, ratio_low.fma(power, ratio * lost)), part.n)
 
 
 def erfc(x: Term) -> Term:
@@ -156,7 +156,7 @@ def _log1p_single(v: Term) -> Term:
     square = v * v
     small = v + ((v * square) * (_horner(v, LOG1P_NUMERATOR) / _horner(v, LOG1P_DENOMINATOR)) - square * 0.5)
     bits = (v + 1.0).raw()
-    mantissa = ((bits & 0x007FFFFF) | 0x3F000000).cooked()
+    mantissa = ((bits & 0x007FFFFF) | 0x3F000000).as_float()
     low = mantissa < math.sqrt(0.5)
     f = low.select(mantissa + mantissa, mantissa) - 1.0
     exponent = ((bits >> 23) - 126).to_float(v.type.element)

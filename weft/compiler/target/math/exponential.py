@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from weft.compiler.target.math.term import SHIFTER, Term, polynomial, power_of_two, quotient, scaled
+from weft.compiler.target.math.term import SHIFTER, Term, ldexp, polynomial, power_of_two, quotient
 
 EVEN = {
     32: (0.5, 0.04166645184159279, 0.0013936130562797189),
@@ -35,7 +35,7 @@ class Reduced(NamedTuple):
     rest: Term
 
 
-def reduced(x: Term) -> Reduced:
+def reduce_argument(x: Term) -> Reduced:
     """Reduce x, which must not be too large for n to be exact; an unused `low` costs nothing."""
     bits = x.bits
     n = x.fma(1 / math.log(2), SHIFTER[bits]) - SHIFTER[bits]
@@ -50,8 +50,8 @@ def reduced(x: Term) -> Reduced:
 def exp(x: Term) -> Term:
     """Compute e**x."""
     bits = x.bits
-    part = reduced(x.at_most(LARGEST[bits]).at_least(SMALLEST[bits]))
-    return scaled(1 + (part.r + part.rest), part.n)
+    part = reduce_argument(x.at_most(LARGEST[bits]).at_least(SMALLEST[bits]))
+    return ldexp(1 + (part.r + part.rest), part.n)
 
 
 def exp2(x: Term) -> Term:
@@ -65,13 +65,13 @@ def exp2(x: Term) -> Term:
     correction = fraction.fma(high, -r) + fraction * low
     z = r * r
     rest = z * polynomial(z, ODD[bits]).fma(r, polynomial(z, EVEN[bits]))
-    return scaled(1 + (r + (rest + correction)), n)
+    return ldexp(1 + (r + (rest + correction)), n)
 
 
 def expm1(x: Term) -> Term:
     """Compute e**x - 1."""
     bits = x.bits
-    part = reduced(x.at_most(LARGEST[bits]).at_least(-40.0))
+    part = reduce_argument(x.at_most(LARGEST[bits]).at_least(-40.0))
     # Half of the power: the largest one must not overflow before the sum.
     power = power_of_two(part.n - 1)
     total = power.fma(part.rest + part.low, power.fma(part.r, power - 0.5)) * 2
@@ -88,7 +88,7 @@ def logistic(x: Term) -> Term:
 def tanh(x: Term) -> Term:
     """Compute t / (t + 2) with t = expm1(2|x|); the argument is clamped to where the result is 1."""
     size = abs(x).at_most(9.1 if x.bits == 32 else 19.1)
-    part = reduced(size + size)
+    part = reduce_argument(size + size)
     power = power_of_two(part.n)
     t = power.fma(part.rest + part.low, power.fma(part.r, power - 1))
     total = t + 2
@@ -98,13 +98,13 @@ def tanh(x: Term) -> Term:
 
 def _halves(x: Term) -> tuple[Reduced, Term, Term]:
     """Return the reduction of |x|, and a quarter of the sum and of the difference of 2**n and 2**-n."""
-    part = reduced(abs(x).at_most(89.6 if x.bits == 32 else 710.6))
+    part = reduce_argument(abs(x).at_most(89.6 if x.bits == 32 else 710.6))
     grown = power_of_two(part.n - 2)
     shrunk = power_of_two((-2 - part.n).at_least(-100.0))
     return part, grown + shrunk, grown - shrunk
 
 
-def _combined(x: Term, of_sinh: bool) -> Term:
+def _combine(x: Term, of_sinh: bool) -> Term:
     """Compute a + b*r and smaller terms, where a and b are the sum and the difference of powers; for sinh they are
     swapped."""
     bits = x.bits
@@ -122,10 +122,10 @@ def _combined(x: Term, of_sinh: bool) -> Term:
 
 def sinh(x: Term) -> Term:
     """Compute sinh(n*ln2 + r) = (2**n - 2**-n)/2 * cosh(r) + (2**n + 2**-n)/2 * sinh(r)."""
-    result = _combined(x, of_sinh=True)
+    result = _combine(x, of_sinh=True)
     return (abs(x) < 2.0 ** (-13 if x.bits == 32 else -28)).select(abs(x), result).copysign(x)
 
 
 def cosh(x: Term) -> Term:
     """Compute cosh(n*ln2 + r) = (2**n + 2**-n)/2 * cosh(r) + (2**n - 2**-n)/2 * sinh(r)."""
-    return _combined(x, of_sinh=False)
+    return _combine(x, of_sinh=False)

@@ -1,6 +1,6 @@
 """Floats shorter than float32: in lanes each is the float32 of the same value, in memory it has its own encoding.
 
-Arithmetic is computed in float32 and rounded to the format once, to nearest even (`rounded`). The bits are needed only
+Arithmetic is computed in float32 and rounded to the format once, to nearest even (`round_to`). The bits are needed only
 for memory, for neighbours and for bitcasts.
 """
 
@@ -53,7 +53,7 @@ class Format(NamedTuple):
 
 
 @functools.cache
-def format_of(name: str) -> Format:
+def get_format(name: str) -> Format:
     """Return the format of a dtype by its name: float16, bfloat16, float8_e4m3fn, ..."""
     if name == "bfloat16":
         return Format(name, 8, 7, 127, True, 0x7FC0, True)
@@ -75,23 +75,23 @@ def format_of(name: str) -> Format:
 EXPONENT_ONLY = "float8_e8m0fnu"
 
 
-def rounded(x: Term, name: str) -> Term:
+def round_to(x: Term, name: str) -> Term:
     """Round float32 to the values of a format."""
     if name == "float16":
         f = x.function
         # For a scalar whose sign comes from a float64, LLVM would round the magnitude first and convert the float64 for
         # its sign, by a library function that is not linked.
         value = f.arithmetic_fence(x.value) if x.value.type.count == 1 else x.value
-        return Term(f, f.fpext(f.fptrunc(value, x.typed(half)), x.type))
+        return Term(f, f.fpext(f.fptrunc(value, x.vector_type(half)), x.type))
     if name == EXPONENT_ONLY:
-        return _rounded_to_powers(x)
+        return _round_to_powers(x)
     raw = x.raw()
-    form = format_of(name)
+    form = get_format(name)
     drop = 23 - form.mantissa
     last = raw.lshr(drop) & 1
-    nearest = ((raw + ((1 << (drop - 1)) - 1) + last) & -(1 << drop)).cooked()
+    nearest = ((raw + ((1 << (drop - 1)) - 1) + last) & -(1 << drop)).as_float()
     if name == "bfloat16":  # same exponents as float32: overflow and denormals need no case
-        return x.is_nan().select((raw | QUIET).cooked(), nearest)
+        return x.is_nan().select((raw | QUIET).as_float(), nearest)
     size = abs(nearest)
     # Adding a number whose last bit equals the format's smallest number rounds to a multiple of it.
     step = 2.0 ** (form.lowest_exponent - form.mantissa + 23)
@@ -103,10 +103,10 @@ def rounded(x: Term, name: str) -> Term:
     if not form.signed_zero:
         result = size.equals(0.0).select(0.0, result)
     # Formats without nan represent it as a zero of the opposite sign.
-    return x.is_nan().select((raw | QUIET).cooked() if form.nan is not None else x.of(0).copysign(-x), result)
+    return x.is_nan().select((raw | QUIET).as_float() if form.nan is not None else x.of(0).copysign(-x), result)
 
 
-def _rounded_to_powers(x: Term) -> Term:
+def _round_to_powers(x: Term) -> Term:
     """Round to the nearest power of two; zero, negative numbers and too large numbers become nan."""
     bits = _power_code(x)
     return _power_of_code(bits)
@@ -120,7 +120,7 @@ def _power_code(x: Term) -> Term:
 
 
 def _power_of_code(code: Term) -> Term:
-    power = code.equals(0).select(QUIET, code << 23).cooked()
+    power = code.equals(0).select(QUIET, code << 23).as_float()
     return code.equals(255).select(math.nan, power)
 
 
@@ -128,13 +128,13 @@ def to_bits(x: Term, name: str) -> Term:
     """Return the bits, in one or two bytes, of a number that is rounded to the format already."""
     f = x.function
     if name == "float16":
-        return Term(f, f.bitcast(f.fptrunc(x.value, x.typed(half)), x.typed(i16)))
+        return Term(f, f.bitcast(f.fptrunc(x.value, x.vector_type(half)), x.vector_type(i16)))
     raw = x.raw()
     if name == "bfloat16":
         return raw.lshr(16).narrow(16)
     if name == EXPONENT_ONLY:
         return _power_code(x).narrow(8)
-    form = format_of(name)
+    form = get_format(name)
     # Scaling by a power of two replaces the bias of float32 by that of the format; denormals of the two coincide.
     code = (abs(x) * 2.0 ** (form.bias - 127)).raw().lshr(23 - form.mantissa)
     sign = raw.lshr(31) << (form.bits - 1)
@@ -152,25 +152,25 @@ def from_bits(bits: Term, name: str) -> Term:
     """Decode the bits of a format as float32."""
     f = bits.function
     if name == "float16":
-        return Term(f, f.fpext(f.bitcast(bits.value, bits.typed(half)), bits.typed(float_)))
+        return Term(f, f.fpext(f.bitcast(bits.value, bits.vector_type(half)), bits.vector_type(float_)))
     code = bits.wide(32, signed=False)
     if name == "bfloat16":
-        return (code << 16).cooked()
+        return (code << 16).as_float()
     if name == EXPONENT_ONLY:
         return _power_of_code(code)
-    form = format_of(name)
+    form = get_format(name)
     size_bits = form.bits - 1
     size = code & ((1 << size_bits) - 1)
-    result = (size << (23 - form.mantissa)).cooked() * 2.0 ** (127 - form.bias)
+    result = (size << (23 - form.mantissa)).as_float() * 2.0 ** (127 - form.bias)
     if form.infinite:
         top = ((1 << form.exponent) - 1) << form.mantissa
-        result = (size >= top).select(((size << (23 - form.mantissa)) | INFINITE).cooked(), result)
+        result = (size >= top).select(((size << (23 - form.mantissa)) | INFINITE).as_float(), result)
     sign = (code.lshr(size_bits) & 1) << 31
     if form.nan is not None and not form.signed_zero:
-        return code.equals(form.nan).select(-math.nan, (result.raw() | sign).cooked())
+        return code.equals(form.nan).select(-math.nan, (result.raw() | sign).as_float())
     if form.nan is not None and not form.infinite:
         result = size.equals(form.nan).select(math.nan, result)
-    return (result.raw() | sign).cooked()
+    return (result.raw() | sign).as_float()
 
 
 def half_from_double(x: Term) -> Term:
@@ -180,6 +180,6 @@ def half_from_double(x: Term) -> Term:
     back = short.long()
     raw = short.raw()
     raw = (abs(back) > abs(x)).select(raw - 1, raw)
-    odd = (raw | 1).cooked()
+    odd = (raw | 1).as_float()
     inexact = (back < x) | (back > x)
-    return rounded(inexact.select(odd, short), "float16")
+    return round_to(inexact.select(odd, short), "float16")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from weft.compiler.target.math.logarithm import combined, log, split
+from weft.compiler.target.math.logarithm import combine, log, split
 from weft.compiler.target.math.term import Term, polynomial, two_product, two_sum
 from weft.compiler.target.math.trigonometric import ReducedAngle, cosine, sine
 
@@ -101,7 +101,7 @@ def _lgamma(x: Term, table: int) -> Term:
         u = reduce.select(u - 1, u)
     near = u * (u - 1) * polynomial(u - 0.75, LGAMMA[table])
     # One logarithm serves all cases: of the argument, of the product of the reduction's factors, or of x.
-    high, low = combined(split(far.select(size, below_one.select(size, product))))
+    high, low = combine(split(far.select(size, below_one.select(size, product))))
     near_high, near_low = two_sum(below_one.select(-high, high), near)
     near_low = near_low + below_one.select(-low, low)
     inverse = 1 / size
@@ -113,7 +113,7 @@ def _lgamma(x: Term, table: int) -> Term:
     result, rest = far.select(leading, near_high), far.select(lost, near_low)
     # gamma(-x) * gamma(x) = -pi / (x * sin(pi*x)), whose logarithms may cancel; and gamma(x) * x = gamma(1 + x).
     sine_of, _, distance = _sin_cos_pi(size)
-    sine_high, sine_low = combined(split(small.select(sine_of, sine_of * size)))
+    sine_high, sine_low = combine(split(small.select(sine_of, sine_of * size)))
     total, lost = two_sum(-sine_high, -result)
     reflected = total + ((lost - sine_low) + (math.log(math.pi) - rest))
     result = result + rest

@@ -10,7 +10,7 @@ import math
 
 from weft.compiler.target.llvm import constant, double, i1, i32, vector
 from weft.compiler.target.math.gamma import digamma
-from weft.compiler.target.math.iteration import Iteration, called, repeated
+from weft.compiler.target.math.iteration import Iteration, call_in_double, repeat
 from weft.compiler.target.math.power import pow
 from weft.compiler.target.math.term import Term
 
@@ -28,12 +28,12 @@ FACTORIALS = 171
 
 def zeta(x: Term, q: Term) -> Term:
     """Sum (q + k)**-x over k from 0 up."""
-    return called("zeta", _zeta, x, q)
+    return call_in_double("zeta", _zeta, x, q)
 
 
 def polygamma(m: Term, x: Term) -> Term:
     """Compute the m-th derivative of digamma."""
-    return called("polygamma", _polygamma, m, x)
+    return call_in_double("polygamma", _polygamma, m, x)
 
 
 def _zeta(x: Term, q: Term) -> Term:
@@ -70,7 +70,7 @@ def _negative_zeta(x: Term, size: Term) -> Term:
 
 def positive_zeta(x: Term, q: Term) -> Term:
     """Compute zeta for x above 1 and positive q, as a call."""
-    return called("positive_zeta", _positive_zeta, x, q)
+    return call_in_double("positive_zeta", _positive_zeta, x, q)
 
 
 def _positive_zeta(x: Term, q: Term) -> Term:
@@ -82,7 +82,7 @@ def _positive_zeta(x: Term, q: Term) -> Term:
         total = total + power
         return abs(power / total) < LAST, (total, power)
 
-    total, power = repeated(always, (first, first), body, TERMS)
+    total, power = repeat(always, (first, first), body, TERMS)
     # The sum is complete where terms have become negligible.
     done = abs(power / total) < LAST
     last = q + float(TERMS)

@@ -21,7 +21,7 @@ from weft.compiler.target.math.density import (
 from weft.compiler.target.math.error import erfc
 from weft.compiler.target.math.exponential import exp, expm1
 from weft.compiler.target.math.gamma import FAR
-from weft.compiler.target.math.iteration import Iteration, called, repeated
+from weft.compiler.target.math.iteration import Iteration, call_in_double, repeat
 from weft.compiler.target.math.logarithm import log, log1p
 from weft.compiler.target.math.power import exp_pair, log_pair
 from weft.compiler.target.math.term import Term, two_product, two_sum
@@ -34,7 +34,7 @@ NORMAL_WIDTH = 0.1
 
 def regularized_incomplete_beta(a: Term, b: Term, x: Term) -> Term:
     """Compute the cumulative distribution function at x of the beta distribution with parameters a and b."""
-    return called("regularized_incomplete_beta", _beta, a, b, x)
+    return call_in_double("regularized_incomplete_beta", _beta, a, b, x)
 
 
 def _beta(a: Term, b: Term, x: Term) -> Term:
@@ -84,7 +84,7 @@ def _fraction(a: Term, b: Term, x: Term, y: Term, before: Term, active: Term) ->
         return abs(change - 1) < 2.0**-51, (c, d, fraction * change)
 
     first = start / (a + 1)
-    return 1 / repeated(active, (first, a.of(0), first), body, LIMIT)[2]
+    return 1 / repeat(active, (first, a.of(0), first), body, LIMIT)[2]
 
 
 def _density(a: Term, b: Term, x: Term, y: Term, total: Term, distance: Term, divisor: Term) -> Term:
@@ -138,7 +138,7 @@ def _near_one(a: Term, b: Term, y: Term, active: Term) -> Term:
         total = total + term
         return abs(term) <= abs(total) * 2.0**-55, (factor, total)
 
-    total = repeated(active, (a.of(1), a.of(0)), body, LIMIT)[1]
+    total = repeat(active, (a.of(1), a.of(0)), body, LIMIT)[1]
     exponent = b * log(y) - (lgamma_of_one_more(b) - lgamma_difference(a, b))
     return -expm1(exponent) - exp(exponent) * b * total
 

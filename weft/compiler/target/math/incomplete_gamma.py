@@ -11,7 +11,7 @@ import math
 from weft.compiler.target.math.density import excess, gamma_exponent, lgamma_of_one_more
 from weft.compiler.target.math.error import erfc
 from weft.compiler.target.math.exponential import exp, expm1
-from weft.compiler.target.math.iteration import Iteration, called, repeated
+from weft.compiler.target.math.iteration import Iteration, call_in_double, repeat
 from weft.compiler.target.math.logarithm import log
 from weft.compiler.target.math.power import exp_pair
 from weft.compiler.target.math.term import Term, polynomial
@@ -60,12 +60,12 @@ LIMIT = 2000
 
 def igamma(a: Term, x: Term) -> Term:
     """Compute the lower function."""
-    return called("igamma", lambda a, x: _incomplete(a, x, upper=False), a, x)
+    return call_in_double("igamma", lambda a, x: _incomplete(a, x, upper=False), a, x)
 
 
 def igammac(a: Term, x: Term) -> Term:
     """Compute the upper function, which is 1 minus the lower one."""
-    return called("igammac", lambda a, x: _incomplete(a, x, upper=True), a, x)
+    return call_in_double("igammac", lambda a, x: _incomplete(a, x, upper=True), a, x)
 
 
 def _incomplete(a: Term, x: Term, upper: bool) -> Term:
@@ -111,7 +111,7 @@ def _series(a: Term, x: Term, active: Term) -> Term:
         return term <= total * 2.0**-56, (term, total)
 
     one = a.of(1)
-    return repeated(active, (one, one), body, LIMIT)[1]
+    return repeat(active, (one, one), body, LIMIT)[1]
 
 
 def _fraction(a: Term, x: Term, active: Term) -> Term:
@@ -127,7 +127,7 @@ def _fraction(a: Term, x: Term, active: Term) -> Term:
         return abs(step - 1) < 2.0**-51, (c, d, fraction * step)
 
     first = 1 / (distance + 1)
-    return repeated(active, (a.of(1e300), first, first), body, LIMIT)[2]
+    return repeat(active, (a.of(1e300), first, first), body, LIMIT)[2]
 
 
 def _small_upper(a: Term, x: Term, logarithm: Term, active: Term) -> Term:
@@ -139,7 +139,7 @@ def _small_upper(a: Term, x: Term, logarithm: Term, active: Term) -> Term:
         total = total + term
         return abs(term) <= abs(total) * 2.0**-55, (factor, total)
 
-    total = repeated(active, (a.of(1), a.of(0)), body, LIMIT)[1]
+    total = repeat(active, (a.of(1), a.of(0)), body, LIMIT)[1]
     exponent = a * logarithm - lgamma_of_one_more(active.select(a, 1.0))
     return -expm1(exponent) - exp(exponent) * a * total
 

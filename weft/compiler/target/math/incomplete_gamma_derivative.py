@@ -5,7 +5,7 @@ from __future__ import annotations
 from weft.compiler.target.math.density import gamma_exponent
 from weft.compiler.target.math.gamma import digamma
 from weft.compiler.target.math.hurwitz import positive_zeta
-from weft.compiler.target.math.iteration import called, repeated
+from weft.compiler.target.math.iteration import call_in_double, repeat
 from weft.compiler.target.math.logarithm import log
 from weft.compiler.target.math.power import exp_pair
 from weft.compiler.target.math.term import Term
@@ -17,7 +17,7 @@ class TermFunctions:
 
     log = staticmethod(log)
     digamma = staticmethod(digamma)
-    repeated = staticmethod(repeated)
+    repeated = staticmethod(repeat)
 
     def zeta(self, s: int, x: Term) -> Term:
         return positive_zeta(x.of(s), x)
@@ -29,9 +29,9 @@ class TermFunctions:
 
 def igamma_derivative(a: Term, x: Term, order: int) -> Term:
     """Compute the derivative of this `order` of the lower function in a."""
-    return called(f"igamma_derivative.{order}", lambda a, x: derivative(TermFunctions(), a, x, order), a, x)
+    return call_in_double(f"igamma_derivative.{order}", lambda a, x: derivative(TermFunctions(), a, x, order), a, x)
 
 
 def random_gamma_grad(a: Term, x: Term) -> Term:
     """Compute the negative first derivative divided by the density."""
-    return called("random_gamma_grad", lambda a, x: -derivative(TermFunctions(), a, x, 1, relative=True), a, x)
+    return call_in_double("random_gamma_grad", lambda a, x: -derivative(TermFunctions(), a, x, 1, relative=True), a, x)

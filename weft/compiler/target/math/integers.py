@@ -9,7 +9,7 @@ from weft.compiler.target.llvm import double, float_, i128, vector
 from weft.compiler.target.math.term import BIAS, MANTISSA, SMALLEST_NORMAL, Term
 
 
-def wrapped(x: Term, bits: int, signed: bool) -> Term:
+def wrap(x: Term, bits: int, signed: bool) -> Term:
     """Wrap to `bits` bits, extended to the width of the lane."""
     if bits >= x.bits:
         return x
@@ -29,9 +29,9 @@ def quotient(x: Term, y: Term, signed: bool) -> Term:
     zero = y.equals(0)
     safe = zero.select(1, y)
     if not signed:
-        return zero.select(-1, _divided(x, safe, signed))
+        return zero.select(-1, _divide(x, safe, signed))
     minus = y.equals(-1)
-    return zero.select(-1, minus.select(0 - x, _divided(x, minus.select(1, safe), signed)))
+    return zero.select(-1, minus.select(0 - x, _divide(x, minus.select(1, safe), signed)))
 
 
 def remainder(x: Term, y: Term, signed: bool) -> Term:
@@ -40,23 +40,23 @@ def remainder(x: Term, y: Term, signed: bool) -> Term:
     safe = zero.select(1, y)
     if signed:
         safe = y.equals(-1).select(1, safe)
-    return zero.select(x, x - _divided(x, safe, signed) * safe)
+    return zero.select(x, x - _divide(x, safe, signed) * safe)
 
 
-def _divided(x: Term, y: Term, signed: bool) -> Term:
+def _divide(x: Term, y: Term, signed: bool) -> Term:
     """Divide where the quotient exists. Processors only divide vectors of floats; up to 32 bits their quotients are
     exact."""
     f = x.function
     if not x.type.is_vector or x.bits == 64:
         return Term(f, (f.sdiv if signed else f.udiv)(x.value, y.value))
     element = double if x.bits == 32 else float_
-    kind = x.typed(element)
+    kind = x.vector_type(element)
     to_float, to_integer = (f.sitofp, f.fptosi) if signed else (f.uitofp, f.fptoui)
     ratio = f.fdiv(to_float(x.value, kind), to_float(y.value, kind))
     return Term(f, to_integer(ratio, x.type))
 
 
-def shifted(x: Term, amount: Term, bits: int, signed: bool, direction: str) -> Term:
+def shift(x: Term, amount: Term, bits: int, signed: bool, direction: str) -> Term:
     """Shift bits "left", or right with zeros ("logical") or copies of the top bit ("arithmetic")."""
     amount = code(amount, bits)
     inside = amount.below(bits)
@@ -66,14 +66,14 @@ def shifted(x: Term, amount: Term, bits: int, signed: bool, direction: str) -> T
     elif direction == "logical":
         result = inside.select(code(x, bits).lshr(safe), 0)
     else:  # the top bit of the width is the sign, for unsigned numbers too
-        result = wrapped(x, bits, True) >> inside.select(amount, bits - 1)
-    return wrapped(result, bits, signed)
+        result = wrap(x, bits, True) >> inside.select(amount, bits - 1)
+    return wrap(result, bits, signed)
 
 
 def mulhi(x: Term, y: Term, bits: int, signed: bool) -> Term:
     """Return the upper half of the product in twice the width."""
     if bits < 8:
-        return wrapped((x * y) >> bits if signed else (x * y).lshr(bits), bits, signed)
+        return wrap((x * y) >> bits if signed else (x * y).lshr(bits), bits, signed)
     wide = i128 if bits == 64 else None
     if wide is None:
         return (x.wide(2 * bits, signed) * y.wide(2 * bits, signed)).lshr(bits).narrow(bits)
@@ -132,4 +132,4 @@ def float_remainder(x: Term, y: Term) -> Term:
 
 def _power(n: Term, bits: int) -> Term:
     """Compute 2**n for an integer."""
-    return ((n + BIAS[bits]) << MANTISSA[bits]).cooked()
+    return ((n + BIAS[bits]) << MANTISSA[bits]).as_float()

@@ -15,7 +15,7 @@ from weft.compiler.target.math.term import Term
 Iteration = tuple[Term, Sequence[Term]]
 
 
-def called(name: str, body: Callable[..., Term], *operands: Term) -> Term:
+def call_in_double(name: str, body: Callable[..., Term], *operands: Term) -> Term:
     """Compute `body` on the operands in float64, as a call; float32 results are rounded once."""
     f = operands[0].function
     wide = [x.long() if x.bits == 32 else x for x in operands]
@@ -36,7 +36,7 @@ def called(name: str, body: Callable[..., Term], *operands: Term) -> Term:
     return found.short() if operands[0].bits == 32 else found
 
 
-def repeated(active: Term, start: Sequence[Term], body: Callable[..., Iteration], limit: int) -> list[Term]:
+def repeat(active: Term, start: Sequence[Term], body: Callable[..., Iteration], limit: int) -> list[Term]:
     """Iterate `body(n, *values)` for n = 1, 2, ... until each lane that is active at the start is done; return its
     values."""
     f = active.function

@@ -50,7 +50,7 @@ def _whole_exponent(x: Term) -> Term:
     return above.lshr(32).narrow(32) >> (MANTISSA[64] - 32)
 
 
-def exponent_of(x: Term) -> Term:
+def get_exponent(x: Term) -> Term:
     """Return k of a positive normal number, as a float."""
     return _whole_exponent(x).to_float(x.type.element)
 
@@ -64,10 +64,10 @@ def split(x: Term) -> Split:
     whole = _whole_exponent(normal)
     k = whole.to_float(x.type.element)
     shifted = (whole if bits == 32 else whole.wide(64)) << MANTISSA[bits]
-    return Split(tiny.select(k - float(lift), k), (normal.raw() - shifted).cooked() - 1)
+    return Split(tiny.select(k - float(lift), k), (normal.raw() - shifted).as_float() - 1)
 
 
-def combined(part: Split, f_low: Term | None = None) -> tuple[Term, Term]:
+def combine(part: Split, f_low: Term | None = None) -> tuple[Term, Term]:
     """Compute k*ln(2) + log1p(f + f_low), as the sum of a large part and a small one."""
     k, f = part
     high, low = LN2[f.bits]
@@ -89,7 +89,7 @@ def combined(part: Split, f_low: Term | None = None) -> tuple[Term, Term]:
 
 def log(x: Term) -> Term:
     """Compute the natural logarithm."""
-    total, rest = combined(split(x))
+    total, rest = combine(split(x))
     result = x.equals(0.0).select(-math.inf, total + rest)
     result = (x < 0.0).select(math.nan, result)
     return (x < math.inf).select(result, x)
@@ -97,12 +97,12 @@ def log(x: Term) -> Term:
 
 def log1p(x: Term, low: Term | None = None, doublings: Term | None = None) -> Term:
     """Compute log(1 + x + low) plus `doublings` times ln(2)."""
-    k = exponent_of(1 + x)
+    k = get_exponent(1 + x)
     first, second = powers_of_two(-k)
     # 1 + x is 2**k * (1 + f), and f does not have the rounding error of that sum.
     f = (x * first).fma(second, first.fma(second, -1.0))
     part = Split(k if doublings is None else k + doublings, f)
-    total, rest = combined(part, None if low is None else low * first * second)
+    total, rest = combine(part, None if low is None else low * first * second)
     result = (abs(x) < 2.0 ** (-2 - MANTISSA[x.bits])).select(x, total + rest)
     result = x.equals(-1.0).select(-math.inf, result)
     result = (x < -1.0).select(math.nan, result)

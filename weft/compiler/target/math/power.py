@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 
 from weft.compiler.target.llvm import double, float_, i32
-from weft.compiler.target.math.exponential import LN2, reduced
+from weft.compiler.target.math.exponential import LN2, reduce_argument
 from weft.compiler.target.math.logarithm import split
 from weft.compiler.target.math.term import (
     BIAS,
@@ -14,9 +14,9 @@ from weft.compiler.target.math.term import (
     SHIFTER,
     SMALLEST_NORMAL,
     Term,
+    ldexp,
     polynomial,
     quick_two_sum,
-    scaled,
     two_product,
     two_sum,
 )
@@ -66,12 +66,12 @@ def log_pair(x: Term) -> tuple[Term, Term]:
 
 def exp_pair(high: Term, low: Term) -> Term:
     """Compute e**(high + low)."""
-    part = reduced(high.at_most(710.0).at_least(-746.0))
+    part = reduce_argument(high.at_most(710.0).at_least(-746.0))
     low = (abs(high) < 800.0).select(low, 0.0)  # beyond that the result overflows or is 0
     rest = part.rest + part.low
     first, lost = quick_two_sum(part.r.of(1), part.r)
     more = low.fma(first + rest, rest + lost)
-    return scaled(first + more, part.n)
+    return ldexp(first + more, part.n)
 
 
 def _short_power(x: Term, y: Term) -> Term:
@@ -83,7 +83,7 @@ def _short_power(x: Term, y: Term) -> Term:
     shift = SHIFTER[64] + BIAS[64]
     shifted = power + shift
     fraction = polynomial(power - (shifted - shift), EXP2_SHORT)
-    return (fraction * (shifted.raw() << MANTISSA[64]).cooked()).short()
+    return (fraction * (shifted.raw() << MANTISSA[64]).as_float()).short()
 
 
 def pow(x: Term, y: Term) -> Term:
@@ -142,11 +142,11 @@ def cbrt(x: Term) -> Term:
     tiny, huge = size < SMALLEST_NORMAL[bits], size > 2.0**100
     size = tiny.select(size * 2.0**54, huge.select(size * 2.0**-60, size))
     if bits == 32:
-        guess = ((size.raw().to_float(float_) * (1 / 3)).to_integer(i32) + 0x2A514067).cooked()
+        guess = ((size.raw().to_float(float_) * (1 / 3)).to_integer(i32) + 0x2A514067).as_float()
     else:
         upper = size.raw().lshr(32).narrow(32)
         upper = (upper.to_float(double) * (1 / 3)).to_integer(i32) + 0x2A9F7893
-        guess = (upper.wide(64) << 32).cooked()
+        guess = (upper.wide(64) << 32).as_float()
     steps = 2 if bits == 32 else 3
     for _ in range(steps):
         cube = guess * guess * guess

@@ -40,7 +40,7 @@ class Term:
         """Return a constant of the same type."""
         return Term(self.function, constant(value, self.value.type))
 
-    def typed(self, element: Type) -> Type:
+    def vector_type(self, element: Type) -> Type:
         """Return the type of equally many lanes of another element type."""
         return vector(element, self.value.type.count)
 
@@ -185,36 +185,38 @@ class Term:
 
     def raw(self) -> Term:
         """Bitcast a float to an integer."""
-        return Term(self.function, self.function.bitcast(self.value, self.typed(integer(self.bits))))
+        return Term(self.function, self.function.bitcast(self.value, self.vector_type(integer(self.bits))))
 
-    def cooked(self) -> Term:
+    def as_float(self) -> Term:
         """Bitcast an integer to a float."""
-        return Term(self.function, self.function.bitcast(self.value, self.typed(float_ if self.bits == 32 else double)))
+        return Term(
+            self.function, self.function.bitcast(self.value, self.vector_type(float_ if self.bits == 32 else double))
+        )
 
     def long(self) -> Term:
         """Extend float32 to float64."""
-        return Term(self.function, self.function.fpext(self.value, self.typed(double)))
+        return Term(self.function, self.function.fpext(self.value, self.vector_type(double)))
 
     def short(self) -> Term:
         """Round float64 to float32."""
-        return Term(self.function, self.function.fptrunc(self.value, self.typed(float_)))
+        return Term(self.function, self.function.fptrunc(self.value, self.vector_type(float_)))
 
     def narrow(self, bits: int) -> Term:
         """Truncate an integer to its low bits."""
-        return Term(self.function, self.function.trunc(self.value, self.typed(integer(bits))))
+        return Term(self.function, self.function.trunc(self.value, self.vector_type(integer(bits))))
 
     def wide(self, bits: int, signed: bool = True) -> Term:
         """Extend an integer."""
         f = self.function
-        return Term(f, (f.sext if signed else f.zext)(self.value, self.typed(integer(bits))))
+        return Term(f, (f.sext if signed else f.zext)(self.value, self.vector_type(integer(bits))))
 
     def to_float(self, element: Type) -> Term:
         """Convert a signed integer to the nearest float."""
-        return Term(self.function, self.function.sitofp(self.value, self.typed(element)))
+        return Term(self.function, self.function.sitofp(self.value, self.vector_type(element)))
 
     def to_integer(self, element: Type) -> Term:
         """Truncate a float, which must be in range, to a signed integer."""
-        return Term(self.function, self.function.fptosi(self.value, self.typed(element)))
+        return Term(self.function, self.function.fptosi(self.value, self.vector_type(element)))
 
 
 def polynomial(x: Term, coefficients: Sequence[float], table: str = "") -> Term:
@@ -291,7 +293,7 @@ def power_of_two(n: Term) -> Term:
     """Compute 2**n for a float with an integer value in the range of normal exponents."""
     bits = n.bits
     # The addition puts n + bias into the last bits of the sum; the shift moves them to the exponent.
-    return ((n + (SHIFTER[bits] + BIAS[bits])).raw() << MANTISSA[bits]).cooked()
+    return ((n + (SHIFTER[bits] + BIAS[bits])).raw() << MANTISSA[bits]).as_float()
 
 
 def powers_of_two(n: Term) -> tuple[Term, Term]:
@@ -299,10 +301,10 @@ def powers_of_two(n: Term) -> tuple[Term, Term]:
     bits = n.bits
     shift = SHIFTER[bits] + BIAS[bits]
     shifted = n.fma(0.5, shift)
-    return (shifted.raw() << MANTISSA[bits]).cooked(), power_of_two(n - (shifted - shift))
+    return (shifted.raw() << MANTISSA[bits]).as_float(), power_of_two(n - (shifted - shift))
 
 
-def scaled(x: Term, n: Term) -> Term:
+def ldexp(x: Term, n: Term) -> Term:
     """Compute x * 2**n, also where that is denormal or overflows."""
     first, second = powers_of_two(n)
     return x * first * second

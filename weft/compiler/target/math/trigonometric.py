@@ -47,7 +47,7 @@ class ReducedAngle(NamedTuple):
     low: Term
 
 
-def reduced_angle(x: Term) -> ReducedAngle:
+def reduce_angle(x: Term) -> ReducedAngle:
     """Reduce an angle to a quarter of a full circle."""
     bits = x.bits
     shifted = x.fma(2 / math.pi, SHIFTER[bits])
@@ -75,10 +75,10 @@ def from_far(x: Term) -> ReducedAngle:
     f, count = x.function, x.type.count
     name = f.module.helper(QUARTER_TURNS, _PARAMETERS, write_argument_reduction)
     wide = x.long() if x.bits == 32 else x
-    rooms = [f.alloca(wide.type), f.alloca(wide.typed(i64)), f.alloca(wide.type), f.alloca(wide.type)]
+    rooms = [f.alloca(wide.type), f.alloca(wide.vector_type(i64)), f.alloca(wide.type), f.alloca(wide.type)]
     f.store(wide.value, rooms[0], 8)
     f.call(name, void, *rooms, constant(count, i32))
-    quarter = Term(f, f.load(wide.typed(i64), rooms[1], 8))
+    quarter = Term(f, f.load(wide.vector_type(i64), rooms[1], 8))
     r, low = (Term(f, f.load(wide.type, room, 8)) for room in rooms[2:])
     if x.bits == 32:
         short = r.short()
@@ -116,9 +116,9 @@ def argument_reduction(angle: Term) -> ReducedAngle:
     shift = (start & 63).value
     upper, middle, lower = (Term(f, f.fshl(a.value, b.value, shift)) for a, b in itertools.pairwise(digits))
     product = (
-        (_doubled(upper * mantissa) << 64)
-        + _doubled(middle) * _doubled(mantissa)
-        + (_doubled(lower) * _doubled(mantissa)).lshr(64)
+        (_double(upper * mantissa) << 64)
+        + _double(middle) * _double(mantissa)
+        + (_double(lower) * _double(mantissa)).lshr(64)
     )
     # The nearest quarter, so that the signed fraction is between -1/2 and 1/2.
     quarter = (product + (1 << 125)).lshr(126).narrow(64)
@@ -126,7 +126,7 @@ def argument_reduction(angle: Term) -> ReducedAngle:
     size = (fraction < 0).select(0 - fraction, fraction)
     zeros = Term(f, f.ctlz(size.value))
     top = (size << (zeros & 127)).lshr(64).narrow(64)
-    scale = ((1023 - zeros.narrow(64)) << 52).cooked()
+    scale = ((1023 - zeros.narrow(64)) << 52).as_float()
     scale = ((fraction < 0) ^ (raw < 0)).select(-scale, scale)
     high = top.lshr(11).to_float(double) * scale * 2.0**-53
     rest = (top & 0x7FF).to_float(double) * scale * 2.0**-64
@@ -137,7 +137,7 @@ def argument_reduction(angle: Term) -> ReducedAngle:
     return ReducedAngle((raw < 0).select(0 - quarter, quarter), r + (angle - angle), low)
 
 
-def _doubled(x: Term) -> Term:
+def _double(x: Term) -> Term:
     return x.wide(128, signed=False)
 
 
@@ -181,42 +181,42 @@ def cosine(part: ReducedAngle) -> Pair:
     return Pair(high, ((1 - high) - half) + (z * z).fma(polynomial(z, COS[z.bits]), -(part.r * part.low)))
 
 
-def _signed(x: Term, quarter: Term) -> Term:
+def _apply_sign(x: Term, quarter: Term) -> Term:
     """Negate x where bit 1 of the quarter is set."""
-    return (x.raw() ^ ((quarter & 2) << (x.bits - 2))).cooked()
+    return (x.raw() ^ ((quarter & 2) << (x.bits - 2))).as_float()
 
 
 def sin(x: Term) -> Term:
     """Compute the sine."""
-    part = reduced_angle(x)
+    part = reduce_angle(x)
     a, b = sine(part), cosine(part)
     even = (part.quarter & 1).equals(0)
     result = even.select(a.high, b.high) + even.select(a.low, b.low)
-    return x.equals(0.0).select(x, _signed(result, part.quarter))
+    return x.equals(0.0).select(x, _apply_sign(result, part.quarter))
 
 
 def cos(x: Term) -> Term:
     """Compute the cosine."""
-    part = reduced_angle(x)
+    part = reduce_angle(x)
     a, b = sine(part), cosine(part)
     even = (part.quarter & 1).equals(0)
     result = even.select(b.high, a.high) + even.select(b.low, a.low)
-    return _signed(result, part.quarter + (part.quarter & 1))
+    return _apply_sign(result, part.quarter + (part.quarter & 1))
 
 
 def sin_cos(x: Term) -> tuple[Term, Term]:
     """Compute sine and cosine for little more than the cost of one."""
-    part = reduced_angle(x)
+    part = reduce_angle(x)
     a, b = sine(part), cosine(part)
     even = (part.quarter & 1).equals(0)
     s, c = a.high + a.low, b.high + b.low
-    result = _signed(even.select(s, c), part.quarter)
-    return x.equals(0.0).select(x, result), _signed(even.select(c, s), part.quarter + (part.quarter & 1))
+    result = _apply_sign(even.select(s, c), part.quarter)
+    return x.equals(0.0).select(x, result), _apply_sign(even.select(c, s), part.quarter + (part.quarter & 1))
 
 
 def tan(x: Term) -> Term:
     """Compute sin/cos or -cos/sin according to the quarter, with the additional digits of both."""
-    part = reduced_angle(x)
+    part = reduce_angle(x)
     a, b = (Pair(*quick_two_sum(*pair)) for pair in (sine(part), cosine(part)))
     even = (part.quarter & 1).equals(0)
     above = Pair(even.select(a.high, -b.high), even.select(a.low, -b.low))

@@ -10,7 +10,7 @@ import numpy as np
 
 from weft.compiler.target.cpu.library import capsules
 from weft.compiler.target.cpu.library.writer import LETTERS, Family, symbol
-from weft.compiler.target.library_call import LibraryCall, arrays_of
+from weft.compiler.target.library_call import LibraryCall, get_arrays
 from weft.ir.jaxpr import Equation
 
 # Least operations, about a hundred microseconds, for which a tile is worth another thread.
@@ -30,7 +30,7 @@ class TooLarge(Exception):
     """Raised for a size beyond LAPACK's 32-bit integers; NumPy uses another library for these."""
 
 
-def batched(
+def plan_batched(
     family: Family,
     equation: Equation,
     fields: Mapping[str, int],
@@ -48,7 +48,7 @@ def batched(
     `work` operations for one item; a matrix is computed in `parts` items. The routine is the one for `dtype`, by
     default that of the first operand.
     """
-    types = [*arrays_of(equation.invars), *arrays_of(equation.outvars)]
+    types = [*get_arrays(equation.invars), *get_arrays(equation.outvars)]
     lead = len(types[0].shape) - core
     matrices = math.prod(types[0].shape[:lead])
     # Buffers are never empty, and each begins on a cache line of its own.

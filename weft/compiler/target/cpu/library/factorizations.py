@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from weft.compiler.target.cpu.library.batches import Work, batched
+from weft.compiler.target.cpu.library.batches import Work, plan_batched
 from weft.compiler.target.cpu.library.writer import Writer, family
-from weft.compiler.target.library_call import LibraryCall, arrays_of
+from weft.compiler.target.library_call import LibraryCall, get_arrays
 from weft.compiler.target.llvm import Value, constant, i32, i64
 from weft.ir.jaxpr import Equation
 
@@ -35,8 +35,8 @@ def cholesky(w: Writer) -> None:
 
 
 def plan_cholesky(equation: Equation) -> LibraryCall:
-    size = arrays_of(equation.invars)[0].shape[-1]
-    return batched(cholesky, equation, {"size": size}, work=size**3 / 3, in_place=[(0, 0)])
+    size = get_arrays(equation.invars)[0].shape[-1]
+    return plan_batched(cholesky, equation, {"size": size}, work=size**3 / 3, in_place=[(0, 0)])
 
 
 # ------------------------------------------------------------------------------------------------------------------ LU
@@ -55,12 +55,12 @@ def lu(w: Writer) -> None:
 
 
 def plan_lu(equation: Equation) -> LibraryCall:
-    (x,) = arrays_of(equation.invars)
+    (x,) = get_arrays(equation.invars)
     rows, columns = x.shape[-2:]
     fields = {"rows": rows, "columns": columns, "smaller": min(rows, columns)}
     scratch = {"matrix": rows * columns * x.dtype.itemsize}
     work = rows * columns * min(rows, columns)
-    return batched(lu, equation, fields, scratch, work=work, in_place=[(0, 0)])
+    return plan_batched(lu, equation, fields, scratch, work=work, in_place=[(0, 0)])
 
 
 def write_permutation(w: Writer, pivots: Value, count: Value, permutation: Value, size: Value) -> None:
@@ -88,10 +88,10 @@ def permutation(w: Writer) -> None:
 
 
 def plan_permutation(equation: Equation) -> LibraryCall:
-    (pivots,), (order,) = arrays_of(equation.invars), arrays_of(equation.outvars)
+    (pivots,), (order,) = get_arrays(equation.invars), get_arrays(equation.outvars)
     count, size = pivots.shape[-1], order.shape[-1]
     fields = {"count": count, "size": size}
-    return batched(permutation, equation, fields, work=2 * (count + size), core=1, dtype=np.dtype(np.float32))
+    return plan_batched(permutation, equation, fields, work=2 * (count + size), core=1, dtype=np.dtype(np.float32))
 
 
 # ------------------------------------------------------------------------------------------------------------------ QR
@@ -131,14 +131,14 @@ def qr(w: Writer) -> None:
 
 
 @family("qr_pivoted", operands=1, results=3, **_PIVOTED)
-def qr_pivoted(w: Writer) -> None:
+def pivoted_qr(w: Writer) -> None:
     """Compute Q, R and the order of columns, x[:, order] = Q R."""
     write_qr(w, pivoting=True)
 
 
 def plan_qr(equation: Equation) -> LibraryCall:
-    (x,) = arrays_of(equation.invars)
-    results = arrays_of(equation.outvars)
+    (x,) = get_arrays(equation.invars)
+    results = get_arrays(equation.outvars)
     pivoting = equation.params["pivoting"]
     rows, columns = x.shape[-2:]
     inner, smaller = results[0].shape[-1], min(rows, columns)
@@ -158,8 +158,8 @@ def plan_qr(equation: Equation) -> LibraryCall:
         "reals": 2 * columns * bytes,
     }
     same = [(0, n) for n, t in enumerate(results[:2]) if t.shape == x.shape]
-    routine = qr_pivoted if pivoting else qr
-    return batched(routine, equation, fields, scratch, work=4 * rows * columns * smaller, in_place=same)
+    routine = pivoted_qr if pivoting else qr
+    return plan_batched(routine, equation, fields, scratch, work=4 * rows * columns * smaller, in_place=same)
 
 
 @family("geqrf", operands=1, results=2, scratch=["matrix", "work"], fields=["rows", "columns", "work size"])
@@ -173,7 +173,7 @@ def geqrf(w: Writer) -> None:
 
 
 def plan_geqrf(equation: Equation) -> LibraryCall:
-    (x,) = arrays_of(equation.invars)
+    (x,) = get_arrays(equation.invars)
     rows, columns = x.shape[-2:]
     asked = Work(x.dtype, "geqrf")
     answer = asked.elements()
@@ -181,4 +181,4 @@ def plan_geqrf(equation: Equation) -> LibraryCall:
     fields = {"rows": rows, "columns": columns, "work size": size}
     scratch = {"matrix": rows * columns * x.dtype.itemsize, "work": size * x.dtype.itemsize}
     work = 2 * rows * columns * min(rows, columns)
-    return batched(geqrf, equation, fields, scratch, work=work, in_place=[(0, 0)])
+    return plan_batched(geqrf, equation, fields, scratch, work=work, in_place=[(0, 0)])

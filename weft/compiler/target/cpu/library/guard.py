@@ -78,7 +78,7 @@ def guard() -> link.Library:
     """Return the loaded guard of this process."""
     control = capsules.thread_control()
     symbols = {} if control is None else dict(zip((_GET, _SET), control, strict=True))
-    library = link.compiled(guard_text(control is not None), tier=link.Tier.QUICK, symbols=symbols)
+    library = link.compile_and_load(guard_text(control is not None), tier=link.Tier.QUICK, symbols=symbols)
     in_child(library.function(RESET))
     return library
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.compiler.target.cpu.library.batches import ITERATION_WORK, Work, batched
+from weft.compiler.target.cpu.library.batches import ITERATION_WORK, Work, plan_batched
 from weft.compiler.target.cpu.library.merges import (
     COUNTS,
     MERGES,
@@ -34,11 +34,11 @@ from weft.compiler.target.cpu.library.reflectors import (
     REFLECTORS,
     VECTORS,
     Reflectors,
-    blocks_of,
+    count_blocks,
     scratch_of_blocks,
 )
 from weft.compiler.target.cpu.library.writer import Pieces, Writer, family
-from weft.compiler.target.library_call import Array, LibraryCall, arrays_of
+from weft.compiler.target.library_call import Array, LibraryCall, get_arrays
 from weft.compiler.target.llvm import Value, constant, i32, i64
 from weft.ir.jaxpr import Equation
 
@@ -101,7 +101,7 @@ def scale(p: Pieces, reals: Value, count: Value, multiplier: Value) -> None:
         store(p, p.f.fmul(load(p, reals, n), multiplier), reals, n)
 
 
-def multiplier_of(w: Writer, found: Value) -> Value:
+def choose_multiplier(w: Writer, found: Value) -> Value:
     """Return the factor for the matrix that brings its largest magnitude, `found`, into LAPACK's safe range for
     squares."""
     f, element = w.f, w.element.float
@@ -134,17 +134,17 @@ def _sort(w: Writer, diagonal: Value, order: Value, size: Value) -> None:
     moves past few others, if any."""
     f, none, one = w.f, constant(0, i64), constant(1, i64)
 
-    def value_of(position: Value) -> Value:
+    def load_value(position: Value) -> Value:
         return load(w, diagonal, f.sub(f.sext(position, i64), one))
 
     with f.loop(one, size) as n:
         position = f.load(i32, f.offset(order, i32, n), 4)
-        key = value_of(position)
+        key = load_value(position)
         with f.repeat(n) as region:
             (free,) = region.values
             inside = f.icmp("sgt", free, none)
             before = f.load(i32, f.offset(order, i32, f.smax(f.sub(free, one), none)), 4)
-            larger = f.and_(inside, f.fcmp("ogt", value_of(before), key))
+            larger = f.and_(inside, f.fcmp("ogt", load_value(before), key))
             with f.when(larger):
                 f.store(before, f.offset(order, i32, free), 4)
             region.again(larger, f.sub(free, one))
@@ -207,7 +207,7 @@ def eigh_steps(w: Writer) -> None:
         "results": vectors,
     }
 
-    def any_failed() -> Value:
+    def has_failed() -> Value:
         total = f.load(i64, failed, 8)
         for n in range(1, PARTS):
             total = f.or_(total, f.load(i64, f.offset(failed, i64, n), 8))
@@ -215,7 +215,7 @@ def eigh_steps(w: Writer) -> None:
 
     def work() -> None:
         w.transpose(matrix, size, x, size, size, size)
-        multiplier = multiplier_of(w, magnitude)
+        multiplier = choose_multiplier(w, magnitude)
         with f.when(f.fcmp("one", multiplier, constant(1.0, element)), unlikely=True):
             scale(w, matrix, f.mul(f.mul(size, size), constant(w.element.parts, i64)), multiplier)
         off = f.sub(size, one)
@@ -249,11 +249,11 @@ def eigh_steps(w: Writer) -> None:
             f.store(none, f.offset(failed, i64, index), 8)
         w.share("begin", f.add(constant(PARTS, i64), w["blocks"]), captured, begin)
         levels = constant(MERGES.bit_length(), i64)
-        with f.loop(none, levels) as level, f.when(f.and_(w.goes_on(), f.not_(any_failed()))):
+        with f.loop(none, levels) as level, f.when(f.and_(w.goes_on(), f.not_(has_failed()))):
             merge_level(w, captured, f.lshr(constant(MERGES, i64), level))
-        with f.when(f.and_(w.goes_on(), f.not_(any_failed()))):
+        with f.when(f.and_(w.goes_on(), f.not_(has_failed()))):
             _sort(w, diagonal, w.scratch["order"], size)
-        w.unless(any_failed(), lambda: finish(norm, multiplier), lambda: _fail(w))
+        w.unless(has_failed(), lambda: finish(norm, multiplier), lambda: _fail(w))
 
     def finish(norm: Value, multiplier: Value) -> None:
         w.share("transform", w["panels"], captured, _transform)
@@ -269,7 +269,7 @@ def eigh_steps(w: Writer) -> None:
 
 
 def plan_eigh(equation: Equation) -> LibraryCall:
-    (x,) = arrays_of(equation.invars)
+    (x,) = get_arrays(equation.invars)
     size = x.shape[-1]
     start, end = equation.params["subset_by_index"] or (0, size)
     triangle = "L" if equation.params["lower"] else "U"
@@ -300,7 +300,7 @@ def plan_eigh(equation: Equation) -> LibraryCall:
         "integers": integer_size * 4,
     }
     same = [(0, 0)] if end - start == size else []
-    return batched(eigh, equation, fields, scratch, work=9 * size**3 + ITERATION_WORK, in_place=same)
+    return plan_batched(eigh, equation, fields, scratch, work=9 * size**3 + ITERATION_WORK, in_place=same)
 
 
 def _plan_steps(equation: Equation, x: Array, start: int, end: int) -> LibraryCall:
@@ -309,7 +309,7 @@ def _plan_steps(equation: Equation, x: Array, start: int, end: int) -> LibraryCa
     some, work = asked.some, asked.elements()
     (reduction,) = asked.ask("L", size, some, size, some, some, some, work, -1, answers=[work])
     longest = -(-size // PARTS)
-    blocks, panels = blocks_of(size, 1), -(-count // VECTORS)
+    blocks, panels = count_blocks(size, 1), -(-count // VECTORS)
     # Sizes from LAPACK's documentation; there is no query.
     part_work, part_integers = longest * longest + 4 * longest + 1, 5 * longest + 3
     fields = {
@@ -338,4 +338,4 @@ def _plan_steps(equation: Equation, x: Array, start: int, end: int) -> LibraryCa
         "integers": max(integers_of_merges(size), PARTS * part_integers) * 4,
     }
     same = [(0, 0)] if count == size else []
-    return batched(eigh_steps, equation, fields, scratch, work=9 * size**3, in_place=same)
+    return plan_batched(eigh_steps, equation, fields, scratch, work=9 * size**3, in_place=same)

@@ -14,7 +14,7 @@ import numpy as np
 from weft.base.lazy import lazy
 from weft.compiler.target.cpu import pool
 from weft.compiler.target.evaluation import plan_evaluation
-from weft.compiler.target.library_call import HOST, LibraryCall, arrays_of
+from weft.compiler.target.library_call import HOST, LibraryCall, get_arrays
 from weft.ir.jaxpr import Equation
 from weft.primitives.linalg.fft import FftType
 
@@ -80,7 +80,7 @@ def plan_fft(equation: Equation) -> LibraryCall:
         else:
             module.c2r(x, axes, lengths[-1], False, scale, out[0], threads)
 
-    (x,) = arrays_of(equation.invars)
+    (x,) = get_arrays(equation.invars)
     same = kind in (FftType.FFT, FftType.IFFT)
     if not x.size or 0 in lengths:
         return plan_evaluation(equation)

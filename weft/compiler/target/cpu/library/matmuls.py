@@ -10,8 +10,8 @@ import numpy as np
 from weft.base.errors import InternalError
 from weft.compiler.target.cpu.library.batches import MOST, TooLarge
 from weft.compiler.target.cpu.library.writer import LETTERS
-from weft.compiler.target.library_call import LibraryCall, arrays_of
-from weft.compiler.target.matmuls import Matmul, matmul_of, reading
+from weft.compiler.target.library_call import LibraryCall, get_arrays
+from weft.compiler.target.matmuls import Matmul, plan_as_matmul, reading
 from weft.ir.jaxpr import Equation
 
 # The result of a matmul is computed in tiles that depend on nothing but its shape. Each tile packs its operands, so
@@ -38,11 +38,11 @@ MATVEC = (
 
 def plan_matmul(equation: Equation) -> LibraryCall:
     """Plan a contraction of float32, float64, complex64 or complex128 as independent tiles."""
-    left, right = arrays_of(equation.invars)
-    (out,) = arrays_of(equation.outvars)
+    left, right = get_arrays(equation.invars)
+    (out,) = get_arrays(equation.outvars)
     if not left.dtype == right.dtype == out.dtype or out.dtype not in LETTERS:
         raise InternalError(f"BLAS has no matmul of {left} and {right} with result {out}.", stage="library")
-    matmul, permutations = matmul_of(equation)
+    matmul, permutations = plan_as_matmul(equation)
     sizes = [matmul.rows.size, matmul.columns.size, matmul.summed.size]
     strides = [d for each in (matmul.rows, matmul.columns, matmul.summed) for d in (each.lhs, each.rhs, each.out)]
     if max(*sizes, *strides) > MOST:
@@ -63,7 +63,7 @@ def _matrix(matmul: Matmul) -> tuple[str, list[int], int]:
     rows, columns, summed = matmul.rows, matmul.columns, matmul.summed
     lhs_transposed, lhs_stride = reading(rows, summed, "lhs")
     rhs_transposed, rhs_stride = reading(summed, columns, "rhs")
-    tile_rows, tile_columns = tile_of(rows.size, columns.size, summed.size)
+    tile_rows, tile_columns = choose_tile(rows.size, columns.size, summed.size)
     down, across = -(-rows.size // tile_rows), -(-columns.size // tile_columns)
     values: dict[str, Any] = {
         "rows": rows.size,
@@ -85,7 +85,7 @@ def _matrix(matmul: Matmul) -> tuple[str, list[int], int]:
     return "product", [values[name] for name in MATMUL[:-1]], down * across
 
 
-def tile_of(rows: int, columns: int, summed: int) -> tuple[int, int]:
+def choose_tile(rows: int, columns: int, summed: int) -> tuple[int, int]:
     """Return the sides of tiles of about equal size, multiples of the block sizes of BLAS kernels."""
     down, across = -(-rows // TILE_SIDE), -(-columns // TILE_SIDE)
     wanted = min(max(2, rows * columns * summed // TILE_WORK), MOST_SPLIT)

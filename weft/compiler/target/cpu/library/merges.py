@@ -85,7 +85,7 @@ def merge_level(w: Writer, captured: Mapping[str, Value], merges: Value) -> None
     blocks = f.udiv(f.add(longest, constant(COLUMNS - 1, i64)), constant(COLUMNS, i64))
     items = {**inside, "blocks of merge": blocks}
     w.share("prepare", merges, inside, _prepare)
-    for name, step in (("roots", _roots), ("weights", _weights), ("merged", _merged)):
+    for name, step in (("roots", _roots), ("weights", _weights), ("merged", _write_vectors)):
         w.share(name, f.mul(blocks, merges), items, step)
     with f.loop(constant(0, i64), merges) as merge, f.when(w.goes_on()):
         _write_positions(w, inside, merge)
@@ -235,7 +235,7 @@ def _weights(p: Pieces, captured: Mapping[str, Value], item: Value) -> None:
         store(real, f.copysign(root, load(real, m.weights, row)), m.z, row)
 
 
-def _merged(p: Pieces, captured: Mapping[str, Value], item: Value) -> None:
+def _write_vectors(p: Pieces, captured: Mapping[str, Value], item: Value) -> None:
     """Compute some eigenvectors of the merge, and from them those of the tridiagonal matrix."""
     f, real, none, one = p.f, Pieces(p.f, p.element.real), constant(0, i64), constant(1, i64)
     m, rank, _, begin, end = _block(p, captured, item)

@@ -12,7 +12,7 @@ from weft.compiler.target.cpu.library.host import plan_fft
 from weft.compiler.target.cpu.library.matmuls import plan_matmul
 from weft.compiler.target.cpu.library.writer import ZEROS
 from weft.compiler.target.evaluation import plan_evaluation, refuse
-from weft.compiler.target.library_call import LibraryCall, arrays_of
+from weft.compiler.target.library_call import LibraryCall, get_arrays
 from weft.ir.jaxpr import Equation
 from weft.ir.registry import is_builtin
 from weft.primitives.contraction.contract import dot_general
@@ -39,7 +39,7 @@ PLANS: dict[Any, Callable[[Equation], LibraryCall]] = {
     fft: plan_fft,
     geqrf: factorizations.plan_geqrf,
     hessenberg: spectra.plan_hessenberg,
-    linear_solve: solves.plan_factored,
+    linear_solve: solves.plan_linear_solve,
     lu: factorizations.plan_lu,
     lu_pivots_to_permutation: factorizations.plan_permutation,
     qr: factorizations.plan_qr,
@@ -60,7 +60,7 @@ def plan(equation: Equation) -> LibraryCall:
     if equation.primitive.higher_order:
         raise InternalError(f"A library cannot call the sub-jaxprs of {equation.primitive.name}.", stage="library")
     refuse(equation)
-    operands, results = arrays_of(equation.invars), arrays_of(equation.outvars)
+    operands, results = get_arrays(equation.invars), get_arrays(equation.outvars)
     if not any(r.size for r in results):
         return LibraryCall(ZEROS, parameters=(len(operands), 0))
     filled = all(x.size for x in operands)

@@ -19,14 +19,14 @@ REFLECTORS, VECTORS = 32, 32
 BUFFERS = ("inner", "triangles", "adjoints", "products")
 
 
-def blocks_of(size: int, below: int) -> int:
+def count_blocks(size: int, below: int) -> int:
     """Return the number of blocks for the reflectors of a square matrix."""
     return -(-(size - below) // REFLECTORS)
 
 
 def scratch_of_blocks(size: int, below: int, bytes: int) -> dict[str, int]:
     """Return the bytes of each buffer, for elements of `bytes` bytes."""
-    reflectors = blocks_of(size, below) * REFLECTORS * bytes
+    reflectors = count_blocks(size, below) * REFLECTORS * bytes
     rooms = (REFLECTORS, REFLECTORS, size, size)
     return {name: reflectors * room for name, room in zip(BUFFERS, rooms, strict=True)}
 

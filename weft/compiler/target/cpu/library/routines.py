@@ -40,7 +40,7 @@ def _address(routine: str, begun: dict[str, Callable[[], Object]]) -> int:
         missing = [name for name in code.imports if _is_routine(name) and name not in begun and name not in _libraries]
         if len(missing) > 1:
             begun |= {name: in_background(functools.partial(_object, name, link.object_in_thread)) for name in missing}
-        link.provide({name: _imported(name, begun) for name in code.imports})
+        link.provide({name: _resolve_import(name, begun) for name in code.imports})
         library = link.load(code)
         _libraries.update(dict.fromkeys(code.exports, library))
     return library.addresses[routine]
@@ -50,7 +50,7 @@ def _object(routine: str, make: Callable[[str, Target, Tier], Object]) -> Object
     """Return the code of a routine. Only loops over elements pay for optimisation: those of shared functions, and of
     steps; other routines only call libraries."""
     tier = Tier.LIGHT if shared.is_shared(routine) or STEP in routine else Tier.QUICK
-    return objects.cached_object(f"routine {routine}", lambda: _text(routine), host(), tier, make)
+    return objects.load_object(f"routine {routine}", lambda: _text(routine), host(), tier, make)
 
 
 def _text(routine: str) -> str:
@@ -62,7 +62,7 @@ def _is_routine(name: str) -> bool:
     return not (capsules.is_capsule(name) or guard.is_guard(name) or name == PARALLEL)
 
 
-def _imported(name: str, begun: dict[str, Callable[[], Object]]) -> int:
+def _resolve_import(name: str, begun: dict[str, Callable[[], Object]]) -> int:
     """Return the address of a symbol that a routine calls: of the library, the guard, the pool, or a function of
     ours."""
     if capsules.is_capsule(name):

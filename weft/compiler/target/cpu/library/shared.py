@@ -57,7 +57,7 @@ def write_transpose(module: llvm.Module, size: int) -> None:
         indices = [constant(n, i64) for n in range(side)]
         read = [f.offset(source, element, f.add(f.mul(f.add(row, n), source_stride), column)) for n in indices]
         square = [f.load(vector(element, side), pointer, align) for pointer in read]
-        for n, line in zip(indices, _transposed(f, square), strict=True):
+        for n, line in zip(indices, _transpose(f, square), strict=True):
             f.store(line, f.offset(target, element, f.add(f.mul(f.add(column, n), target_stride), row)), align)
 
     whole_rows, whole_columns = (f.sub(n, f.urem(n, constant(side, i64))) for n in (rows, columns))
@@ -72,7 +72,7 @@ def write_transpose(module: llvm.Module, size: int) -> None:
     f.ret()
 
 
-def _transposed(f: Function, lines: list[Value]) -> list[Value]:
+def _transpose(f: Function, lines: list[Value]) -> list[Value]:
     """Transpose a square of elements by interleaving the lines of its halves, once for each doubling of its side."""
     count = len(lines)
     order = [n // 2 + count * (n % 2) for n in range(2 * count)]

@@ -9,19 +9,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from weft.compiler.target.cpu.library.batches import ITERATION_WORK, Work, batched
-from weft.compiler.target.cpu.library.hermitian import multiplier_of, scale
+from weft.compiler.target.cpu.library.batches import ITERATION_WORK, Work, plan_batched
+from weft.compiler.target.cpu.library.hermitian import choose_multiplier, scale
 from weft.compiler.target.cpu.library.merges import load, store
 from weft.compiler.target.cpu.library.reflectors import (
     BUFFERS,
     REFLECTORS,
     VECTORS,
     Reflectors,
-    blocks_of,
+    count_blocks,
     scratch_of_blocks,
 )
 from weft.compiler.target.cpu.library.writer import Pieces, Writer, family
-from weft.compiler.target.library_call import Array, LibraryCall, arrays_of
+from weft.compiler.target.library_call import Array, LibraryCall, get_arrays
 from weft.compiler.target.llvm import Value, constant, i64
 from weft.ir.jaxpr import Equation
 
@@ -160,7 +160,7 @@ def svd_steps(w: Writer) -> None:
 
     def work() -> None:
         w.transpose(matrix, size, x, size, size, size)
-        multiplier = multiplier_of(w, magnitude)
+        multiplier = choose_multiplier(w, magnitude)
         with f.when(f.fcmp("one", multiplier, constant(1.0, element)), unlikely=True):
             scale(w, matrix, area, multiplier)
         w.lapack(
@@ -191,7 +191,7 @@ def _plan_steps(equation: Equation, x: Array, start: int, end: int) -> LibraryCa
         "size": size,
         "start": start,
         "count": count,
-        **{f"{side} blocks": blocks_of(size, below) for side, below in BELOW.items()},
+        **{f"{side} blocks": count_blocks(size, below) for side, below in BELOW.items()},
         "panels": panels,
         "work size": work_size,
     }
@@ -208,13 +208,13 @@ def _plan_steps(equation: Equation, x: Array, start: int, end: int) -> LibraryCa
         "work": max(work_size, 3 * size * size + 4 * size) * bytes,
         "integers": 8 * size * 4,
     }
-    same = [(0, n) for n, t in enumerate(arrays_of(equation.outvars)) if n and t.shape == x.shape]
-    return batched(svd_steps, equation, fields, scratch, work=20 * size**3, in_place=same)
+    same = [(0, n) for n, t in enumerate(get_arrays(equation.outvars)) if n and t.shape == x.shape]
+    return plan_batched(svd_steps, equation, fields, scratch, work=20 * size**3, in_place=same)
 
 
 def plan_svd(equation: Equation) -> LibraryCall:
-    (x,) = arrays_of(equation.invars)
-    results = arrays_of(equation.outvars)
+    (x,) = get_arrays(equation.invars)
+    results = get_arrays(equation.outvars)
     rows, columns = x.shape[-2:]
     small, large = min(rows, columns), max(rows, columns)
     start, end = equation.params["subset_by_index"] or (0, small)
@@ -255,4 +255,4 @@ def plan_svd(equation: Equation) -> LibraryCall:
     }
     same = [(0, n) for n, t in enumerate(results) if n and t.shape == x.shape]
     cost = (20 if vectors else 4) * rows * columns * small + ITERATION_WORK
-    return batched(svd if vectors else singular_values, equation, fields, scratch, work=cost, in_place=same)
+    return plan_batched(svd if vectors else singular_values, equation, fields, scratch, work=cost, in_place=same)

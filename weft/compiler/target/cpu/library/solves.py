@@ -6,10 +6,10 @@ memory of b, without copies.
 
 from __future__ import annotations
 
-from weft.compiler.target.cpu.library.batches import batched
+from weft.compiler.target.cpu.library.batches import plan_batched
 from weft.compiler.target.cpu.library.writer import Writer, family
 from weft.compiler.target.lanes import Lane, Lanes
-from weft.compiler.target.library_call import LibraryCall, arrays_of
+from weft.compiler.target.library_call import LibraryCall, get_arrays
 from weft.compiler.target.llvm import Value, constant, i32, i64
 from weft.ir.jaxpr import Equation
 
@@ -89,7 +89,7 @@ def triangular_right(w: Writer) -> None:
 
 
 def plan_triangular(equation: Equation) -> LibraryCall:
-    a, b = arrays_of(equation.invars)
+    a, b = get_arrays(equation.invars)
     left, lower, transposed, conjugated, unit = (
         equation.params[name] for name in ("left_side", "lower", "transpose_a", "conjugate_a", "unit_diagonal")
     )
@@ -107,10 +107,10 @@ def plan_triangular(equation: Equation) -> LibraryCall:
     parts = -(-others // fields["width"])
     routine = triangular_left if left else triangular_right
     work = size * size * fields["width"]
-    return batched(routine, equation, fields, work=work, parts=parts, in_place=[(1, 0)])
+    return plan_batched(routine, equation, fields, work=work, parts=parts, in_place=[(1, 0)])
 
 
-def _row_of(w: Writer, permutation: Value, index: Value) -> Value:
+def _load_row(w: Writer, permutation: Value, index: Value) -> Value:
     """Load an element of the permutation, clamped to the rows of the matrix whatever its value."""
     f, size = w.f, w["size"]
     row = f.sext(f.load(i32, f.offset(permutation, i32, index), 4), i64)
@@ -119,18 +119,18 @@ def _row_of(w: Writer, permutation: Value, index: Value) -> Value:
 
 
 @family("factored", operands=4, results=1, fields=["size", "others", "width"])
-def factored(w: Writer) -> None:
+def solve_factored(w: Writer) -> None:
     """Solve a x = b with the factors of a: permute rows, then solve with L, then with U."""
     (_, lu_matrix, permutation, b), (out,) = w.operands, w.results
     block = Block(w, left=True)
     with w.f.loop(constant(0, i64), w["size"]) as n:
-        w.copy(block.row(w, out, n), block.row(w, b, _row_of(w, permutation, n)), block.columns)
+        w.copy(block.row(w, out, n), block.row(w, b, _load_row(w, permutation, n)), block.columns)
     block.solve(w, lu_matrix, out, "U", "N", "U")
     block.solve(w, lu_matrix, out, "L", "N", "N")
 
 
 @family("factored_transposed", operands=4, results=1, scratch=["solution"], fields=["size", "others", "width"])
-def factored_transposed(w: Writer) -> None:
+def solve_factored_transpose(w: Writer) -> None:
     """Solve aᵀ x = b with the factors of a: solve with Uᵀ, then with Lᵀ, then apply the inverse permutation to the
     rows."""
     (_, lu_matrix, permutation, b), (out,) = w.operands, w.results
@@ -139,18 +139,18 @@ def factored_transposed(w: Writer) -> None:
     block.solve(w, lu_matrix, solution, "L", "T", "N")
     block.solve(w, lu_matrix, solution, "U", "T", "U")
     with w.f.loop(constant(0, i64), w["size"]) as n:
-        w.copy(block.row(w, out, _row_of(w, permutation, n)), block.row(w, solution, n), block.columns)
+        w.copy(block.row(w, out, _load_row(w, permutation, n)), block.row(w, solution, n), block.columns)
 
 
-def plan_factored(equation: Equation) -> LibraryCall:
-    a, _, _, b = arrays_of(equation.invars)
+def plan_linear_solve(equation: Equation) -> LibraryCall:
+    a, _, _, b = get_arrays(equation.invars)
     size, others = a.shape[-1], b.shape[-1]
     width = min(WIDTH, others)
-    routine = factored_transposed if equation.params["transposed"] else factored
+    routine = solve_factored_transpose if equation.params["transposed"] else solve_factored
     fields = {"size": size, "others": others, "width": width}
     scratch = {"solution": size * others * a.dtype.itemsize}
     parts = -(-others // width)
-    return batched(routine, equation, fields, scratch, work=2 * size * size * width, parts=parts)
+    return plan_batched(routine, equation, fields, scratch, work=2 * size * size * width, parts=parts)
 
 
 # --------------------------------------------------------------------------------------------------------- tridiagonal
@@ -187,24 +187,26 @@ def tridiagonal_solve_one(w: Writer) -> None:
     f, (_, middle, _, b), (out,) = w.f, w.operands, w.results
     lanes, align = Lanes(f, 1), w.element.float.bits // 8
 
-    def loaded(address: Value) -> Lane:
+    def load(address: Value) -> Lane:
         parts = [f.load(w.element.float, f.offset(address, w.element.float, n), align) for n in range(w.element.parts)]
-        return lanes.loaded(parts, w.element.dtype)
+        return lanes.from_storage(parts, w.element.dtype)
 
-    divisor = loaded(middle)
+    divisor = load(middle)
     with f.loop(constant(0, i64), w["columns"]) as n:
-        quotient = lanes.apply("div", [loaded(w.at(b, n)), divisor], {})
-        for i, part in enumerate(lanes.stored(quotient)):
+        quotient = lanes.apply("div", [load(w.at(b, n)), divisor], {})
+        for i, part in enumerate(lanes.to_storage(quotient)):
             f.store(part, f.offset(w.at(out, n), w.element.float, i), align)
 
 
 def plan_tridiagonal_solve(equation: Equation) -> LibraryCall:
-    *_, b = arrays_of(equation.invars)
+    *_, b = get_arrays(equation.invars)
     size, columns = b.shape[-2:]
     if size == 1:
         fields = {"columns": columns}
-        return batched(tridiagonal_solve_one, equation, fields, work=columns, core=1, in_place=[(3, 0)])
+        return plan_batched(tridiagonal_solve_one, equation, fields, work=columns, core=1, in_place=[(3, 0)])
     bytes = b.dtype.itemsize
     scratch = {"lower": size * bytes, "middle": size * bytes, "upper": size * bytes, "matrix": size * columns * bytes}
     fields = {"size": size, "columns": columns}
-    return batched(tridiagonal_solve, equation, fields, scratch, work=10 * size * columns, core=1, in_place=[(3, 0)])
+    return plan_batched(
+        tridiagonal_solve, equation, fields, scratch, work=10 * size * columns, core=1, in_place=[(3, 0)]
+    )

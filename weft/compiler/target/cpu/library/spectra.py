@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from weft.compiler.target.cpu.library.batches import ITERATION_WORK, Work, batched
+from weft.compiler.target.cpu.library.batches import ITERATION_WORK, Work, plan_batched
 from weft.compiler.target.cpu.library.writer import Writer, family
-from weft.compiler.target.library_call import LibraryCall, arrays_of
+from weft.compiler.target.library_call import LibraryCall, get_arrays
 from weft.compiler.target.llvm import Value, constant, i64, ptr as pointer, zero
 from weft.ir.jaxpr import Equation
 
@@ -34,7 +34,7 @@ def tridiagonal(w: Writer) -> None:
 
 
 def plan_tridiagonal(equation: Equation) -> LibraryCall:
-    (x,) = arrays_of(equation.invars)
+    (x,) = get_arrays(equation.invars)
     size = x.shape[-1]
     triangle = "L" if equation.params["lower"] else "U"
     asked = Work(x.dtype, "sytrd")
@@ -42,7 +42,7 @@ def plan_tridiagonal(equation: Equation) -> LibraryCall:
     (work_size,) = asked.ask(triangle, size, some, size, some, some, some, work, -1, answers=[work])
     fields = {"size": size, "triangle": ord(triangle), "work size": work_size}
     scratch = {"matrix": size * size * x.dtype.itemsize, "work": work_size * x.dtype.itemsize}
-    return batched(tridiagonal, equation, fields, scratch, work=4 * size**3 / 3, in_place=[(0, 0)])
+    return plan_batched(tridiagonal, equation, fields, scratch, work=4 * size**3 / 3, in_place=[(0, 0)])
 
 
 def write_eig(w: Writer, left: bool, right: bool) -> None:
@@ -144,7 +144,7 @@ def eig_both(w: Writer) -> None:
 
 
 def plan_eig(equation: Equation) -> LibraryCall:
-    (x,) = arrays_of(equation.invars)
+    (x,) = get_arrays(equation.invars)
     size = x.shape[-1]
     left, right = (equation.params[f"compute_{side}_eigenvectors"] for side in ("left", "right"))
     asked = Work(x.dtype, "geev")
@@ -169,7 +169,7 @@ def plan_eig(equation: Equation) -> LibraryCall:
     chosen = routines[bool(left), bool(right)]
     fields = {"size": size, "work size": work_size}
     cost = (25 if left or right else 10) * size**3 + ITERATION_WORK
-    return batched(chosen, equation, fields, scratch, work=cost, in_place=same)
+    return plan_batched(chosen, equation, fields, scratch, work=cost, in_place=same)
 
 
 def write_schur(w: Writer, vectors: bool) -> None:
@@ -222,7 +222,7 @@ def schur_vectors(w: Writer) -> None:
 
 
 def plan_schur(equation: Equation) -> LibraryCall:
-    (x,) = arrays_of(equation.invars)
+    (x,) = get_arrays(equation.invars)
     size, vectors = x.shape[-1], equation.params["compute_schur_vectors"]
     asked = Work(x.dtype, "gees")
     some, work = asked.some, asked.elements()
@@ -243,7 +243,7 @@ def plan_schur(equation: Equation) -> LibraryCall:
     same = [(0, n) for n in range(1 + vectors)]
     fields = {"size": size, "work size": work_size}
     cost = (25 if vectors else 10) * size**3 + ITERATION_WORK
-    return batched(chosen, equation, fields, scratch, work=cost, in_place=same)
+    return plan_batched(chosen, equation, fields, scratch, work=cost, in_place=same)
 
 
 @family("hessenberg", operands=1, results=2, scratch=["matrix", "work"], fields=["size", "work size"])
@@ -257,11 +257,11 @@ def hessenberg(w: Writer) -> None:
 
 
 def plan_hessenberg(equation: Equation) -> LibraryCall:
-    (x,) = arrays_of(equation.invars)
+    (x,) = get_arrays(equation.invars)
     size = x.shape[-1]
     asked = Work(x.dtype, "gehrd")
     some, work = asked.some, asked.elements()
     (work_size,) = asked.ask(size, 1, size, some, size, some, work, -1, answers=[work])
     fields = {"size": size, "work size": work_size}
     scratch = {"matrix": size * size * x.dtype.itemsize, "work": work_size * x.dtype.itemsize}
-    return batched(hessenberg, equation, fields, scratch, work=10 * size**3 / 3, in_place=[(0, 0)])
+    return plan_batched(hessenberg, equation, fields, scratch, work=10 * size**3 / 3, in_place=[(0, 0)])

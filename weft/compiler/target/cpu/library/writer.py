@@ -351,17 +351,17 @@ def write_family(found: Family, letter: str, target: Target) -> dict[str, str]:
     f = module.function(name, i64, [Parameter("table", ptr), Parameter("parameters", ptr), Parameter("registers", ptr)])
     table, passed, _ = f.arguments
     tiles = f.load(i64, f.offset(passed, i64, HEAD.index("tiles")), 8)
-    f.ret(_guarded_loop(f, constant(0, i64), tiles, table, passed))
+    f.ret(_guard_loop(f, constant(0, i64), tiles, table, passed))
 
     f = module.function(name + TILES, void, [Parameter("table", ptr), Parameter("begin", i64), Parameter("end", i64)])
     table, begin, end = f.arguments
     passed = f.load(ptr, f.offset(table, ptr, len(found.buffers)), 8)
-    _guarded_loop(f, begin, end, table, passed)
+    _guard_loop(f, begin, end, table, passed)
     f.ret()
     return {name: module.text(), **{step: inner.text() for step, inner in writer.steps.items()}}
 
 
-def _guarded_loop(f: Function, begin: Value, end: Value, table: Value, passed: Value) -> Value:
+def _guard_loop(f: Function, begin: Value, end: Value, table: Value, passed: Value) -> Value:
     """Run tiles with the library limited to one thread; return the bitwise or of their statuses."""
     f.call(guard.ENTER, void)
     with f.loop(begin, end, carried=[constant(0, i64)]) as tile:

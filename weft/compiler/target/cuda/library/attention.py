@@ -20,25 +20,25 @@ from weft.compiler.target.cuda.library.attention_groups import (
     Forward,
     Match,
     backward_group,
+    create_log_sums,
     forward_group,
-    logarithms_of,
 )
 from weft.compiler.target.cuda.library.attention_layouts import (
     Operand,
     Operands,
     Result,
-    axes_of,
-    packed,
-    result_of,
+    find_result,
+    get_axes,
+    pack,
     wide_axes,
 )
 from weft.compiler.target.cuda.library.attention_masks import Biases, with_biases
 from weft.compiler.target.cuda.library.attention_scores import (
     Chain,
     Scores,
-    cotangents_of,
+    match_cotangents,
+    match_scores,
     same_but_ones,
-    scores_of,
 )
 from weft.compiler.target.cuda.library.composites import Group, Reader, is_operation
 from weft.compiler.target.target import Target
@@ -74,7 +74,7 @@ def with_attention(jaxpr: Jaxpr, target: Target) -> tuple[Jaxpr, list[Group]]:
 def _searches(reader: Reader) -> list[Search]:
     """Return a search for each softmax of a jaxpr."""
     operands = Operands(reader)
-    scores = [scores_of(reader, e) for e in reader.jaxpr.eqns if is_operation(e, "div")]
+    scores = [match_scores(reader, e) for e in reader.jaxpr.eqns if is_operation(e, "div")]
     return [Search(reader, operands, s) for s in scores if s is not None]
 
 
@@ -84,7 +84,7 @@ class Search:
     def __init__(self, reader: Reader, operands: Operands, scores: Scores) -> None:
         self.reader, self.operands, self.scores = reader, operands, scores
         self.queries, self.keys = (operands.operand(scores.product, side, "free") for side in (0, 1))
-        self.weighted, self.conversions = _weighted(reader, scores)
+        self.weighted, self.conversions = _follow_conversions(reader, scores)
 
     def match(self) -> Match | None:
         """Return the attention with these scores, or None if other equations read what cuDNN does not compute."""
@@ -98,7 +98,7 @@ class Search:
             backward = None
         results = [forward.out, *(r for r in (backward.results if backward else ()) if r is not None)]
         written = [e for r in results for e in (r.contraction, *r.equations)]
-        inside = [*self.computed(forward), *(backward.equations if backward else ()), *written]
+        inside = [*self.forward_equations(forward), *(backward.equations if backward else ()), *written]
         # The cotangent of scores may be read outside, as the cotangent of a bias.
         cotangents = backward.cotangents if backward is not None and self.scores.addition is not None else None
         of_scores = cotangents and {cotangents.scores, *(s.outvars[0] for s in cotangents.selections)}
@@ -107,14 +107,14 @@ class Search:
             for v in equation.outvars:
                 is_mask = dtypes.kind(v.aval.dtype) in "bi"
                 is_result = any(v is r.value for r in results)
-                if is_result or is_mask or not self.reader.needed_outside(v, inside):
+                if is_result or is_mask or not self.reader.is_read_outside(v, inside):
                     continue
                 if not of_scores or v not in of_scores:
                     return None
                 needed = v
         return Match(self.scores, forward, backward, needed)
 
-    def computed(self, forward: Forward) -> list[Equation]:
+    def forward_equations(self, forward: Forward) -> list[Equation]:
         """Return the equations of the forward pass."""
         before = [*self.scores.chain.members.values(), *forward.weighted]
         return [*before, forward.contraction, *forward.out.equations]
@@ -127,14 +127,14 @@ class Search:
             return []
         first, second = ((b.array, b.equations) if b else (None, ()) for b in biases or (None, None))
         forward, backward = match.forward, match.backward
-        logarithms, stats = logarithms_of(self.scores)
-        own = [e for e in self.computed(forward) if all(e is not other for other in forward.computed)]
+        logarithms, stats = create_log_sums(self.scores)
+        own = [e for e in self.forward_equations(forward) if all(e is not other for other in forward.computed)]
         equations = (*first[1], *self.in_order([*forward.cuts, *own]), *forward.computed, *logarithms)
         groups = [forward_group(match._replace(bias=first[0]), stats, equations)]
         if backward is None:
             return groups
         if all(backward.results):
-            dq, dk, dv = packed(self.reader, [r for r in backward.results if r])
+            dq, dk, dv = pack(self.reader, [r for r in backward.results if r])
             backward = backward._replace(results=(dq, dk, dv))
         after = [e for r in backward.results if r is not None for e in (r.contraction, *r.equations)]
         before = [*self.scores.chain.members.values(), *forward.weighted]
@@ -165,26 +165,24 @@ class Search:
         for contraction in self.reader.readers.get(self.weighted, ()):
             if not is_operation(contraction, "dot_general") or contraction.invars[0] is not self.weighted:
                 continue
-            axes = axes_of(contraction, 0)
+            axes = get_axes(contraction, 0)
             last = len(self.weighted.aval.shape) - 1  # type: ignore[attr-defined]
             v = self.operands.operand(contraction, 1, "contracted")
             if v is None or axes.contracted != (last,) or axes.batch != tuple(sorted(axes.batch)):
                 continue
-            out = result_of(self.reader, contraction, q.dtype, 0)
+            out = find_result(self.reader, contraction, q.dtype, 0)
             if out is not None:
                 cuts += self.operands.equations(contraction, 1, "contracted")
                 return Forward((q, k, v), out, contraction, self.conversions, cuts, [])
-        return None if backward is None else self.computed_forward(q, k, backward, cuts)
+        return None if backward is None else self.create_forward(q, k, backward, cuts)
 
-    def computed_forward(
-        self, q: Operand, k: Operand, backward: Backward, cuts: tuple[Equation, ...]
-    ) -> Forward | None:
+    def create_forward(self, q: Operand, k: Operand, backward: Backward, cuts: tuple[Equation, ...]) -> Forward | None:
         """Create the forward pass if the program has only its cotangents."""
         product = backward.cotangents.product
         v = self.operands.operand(product, 1, "free")
         if v is None:
             return None
-        value, axes = product.invars[1], axes_of(product, 1)
+        value, axes = product.invars[1], get_axes(product, 1)
         weighted: Any = self.weighted
         computed: list[Equation] = []
         if weighted.aval.dtype != v.dtype:
@@ -199,7 +197,7 @@ class Search:
         params = {**product.params, "dimension_numbers": dimensions, "preferred_element_type": v.dtype}
         computed.append(new_equation(lookup("dot_general"), [weighted, value], params, product))
         contraction = computed[-1]
-        out = result_of(self.reader, contraction, q.dtype, 0)
+        out = find_result(self.reader, contraction, q.dtype, 0)
         if out is None:
             return None
         cuts += self.operands.equations(product, 1, "free")
@@ -209,10 +207,10 @@ class Search:
 
     def backward(self, q: Operand, k: Operand) -> Backward | None:
         """Match the cotangents of q, k and v, as far as the program has them."""
-        for contraction, side in self.contracted(k, "keys") + self.contracted(q, "queries"):
+        for contraction, side in self.find_contractions(k, "keys") + self.find_contractions(q, "queries"):
             chain = Chain(self.reader)
             of_scores = chain.source(contraction.invars[1 - side])
-            cotangents = cotangents_of(chain, self.scores, of_scores)
+            cotangents = match_cotangents(chain, self.scores, of_scores)
             cotangent = None if cotangents is None else self.operands.operand(cotangents.product, 0, "free")
             if cotangents is None or cotangent is None:
                 continue
@@ -223,7 +221,7 @@ class Search:
             )
             found = [self.contraction(chain, *each) for each in wanted]
             # The head dimension is a free axis of the array, positions are free axes of scores.
-            results = [f and result_of(self.reader, f[0], q.dtype, 1 - f[1]) for f in found]
+            results = [f and find_result(self.reader, f[0], q.dtype, 1 - f[1]) for f in found]
             if any(f and not r for f, r in zip(found, results, strict=True)):
                 continue
             cuts = [e for f in found if f for e in self.operands.equations(*f, "contracted")]
@@ -232,7 +230,7 @@ class Search:
             return Backward(cotangents, cotangent, (dq, dk, dv), list(chain.members.values()), tuple(cuts))
         return None
 
-    def contracted(self, array: Operand, along: str) -> list[tuple[Equation, int]]:
+    def find_contractions(self, array: Operand, along: str) -> list[tuple[Equation, int]]:
         """Return the contractions of an array, along its positions, with scores along `along`; and the operand side
         of the array."""
         return [
@@ -244,7 +242,7 @@ class Search:
 
     def contraction(self, chain: Chain, array: Operand, along: str, scores: Any) -> tuple[Equation, int] | None:
         """Return the contraction of an array with these scores, and the operand side of the array."""
-        for equation, side in self.contracted(array, along):
+        for equation, side in self.find_contractions(array, along):
             before = dict(chain.members)
             if chain.source(equation.invars[1 - side]) is scores:
                 return equation, side
@@ -257,11 +255,11 @@ def _along(contraction: Equation, side: int) -> str:
     empty string."""
     atom = contraction.invars[side]
     wide = wide_axes(atom, range(len(atom.aval.shape)))  # type: ignore[attr-defined]
-    summed = wide_axes(atom, axes_of(contraction, side).contracted)
+    summed = wide_axes(atom, get_axes(contraction, side).contracted)
     return "keys" if summed == wide[-1:] else "queries" if summed == wide[-2:-1] else ""
 
 
-def _weighted(reader: Reader, scores: Scores) -> tuple[Var, list[Equation]]:
+def _follow_conversions(reader: Reader, scores: Scores) -> tuple[Var, list[Equation]]:
     """Follow conversions of the probabilities up to the contraction with v; return the last value and the
     conversions."""
     value = scores.probabilities

@@ -72,7 +72,7 @@ class Match(NamedTuple):
     bias: Var | None = None
 
 
-def logarithms_of(scores: Scores) -> tuple[list[Equation], Var]:
+def create_log_sums(scores: Scores) -> tuple[list[Equation], Var]:
     """Create the equations of the logarithms of sums of exponentials (log-sum-exp), in float32."""
     like = scores.product
     added: list[Equation] = []

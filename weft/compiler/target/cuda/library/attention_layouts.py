@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 from weft.base.dataclass import dataclass
 from weft.compiler.target.cuda.library.composites import Reader, is_literal, is_operation
-from weft.compiler.target.cuda.library.views import View, reshaped_strides, stored, view_of
-from weft.compiler.target.matmuls import strides_of
+from weft.compiler.target.cuda.library.views import View, dense_view, find_view, reshape_strides
+from weft.compiler.target.matmuls import get_strides
 from weft.ir.jaxpr import Equation, Var
 from weft.primitives.contraction.contract import free_axes
 
@@ -27,7 +27,7 @@ class Layout(NamedTuple):
     strides: tuple[int, int, int]
 
 
-def layout_of(
+def get_layout(
     shape: Sequence[int], strides: Sequence[int], batch: Sequence[int], positions: Sequence[int], width: Sequence[int]
 ) -> Layout | None:
     """Return the layout of an array given its axes, or None if it has none: at most two batch dimensions, one of
@@ -50,7 +50,7 @@ class Axes(NamedTuple):
     free: tuple[int, ...]
 
 
-def axes_of(contraction: Equation, side: int) -> Axes:
+def get_axes(contraction: Equation, side: int) -> Axes:
     """Return the axes of the operand on one side of a contraction."""
     dimensions = contraction.params["dimension_numbers"]
     ranks = [len(a.aval.shape) for a in contraction.invars]  # type: ignore[attr-defined]
@@ -107,16 +107,16 @@ class Operands:
         if type(atom) is not Var:
             return None
         shape: Any = atom.aval.shape  # type: ignore[attr-defined]
-        axes = axes_of(contraction, side)
+        axes = get_axes(contraction, side)
         along, across = (axes.contracted, axes.free) if positions == "contracted" else (axes.free, axes.contracted)
-        for view in (view_of(self.reader, atom), stored(atom)):
-            layout = layout_of(shape, view.strides, axes.batch, along, across)
-            if layout is not None and _aligned(view, layout):
+        for view in (find_view(self.reader, atom), dense_view(atom)):
+            layout = get_layout(shape, view.strides, axes.batch, along, across)
+            if layout is not None and _is_aligned(view, layout):
                 return Operand(view.array, view.first, layout), view.equations
         return None
 
 
-def _aligned(view: View, layout: Layout) -> bool:
+def _is_aligned(view: View, layout: Layout) -> bool:
     return not any(n % MULTIPLE for n in (view.first, *layout.strides)) and type(view.array) is Var
 
 
@@ -138,7 +138,7 @@ class Result:
     positions_side: int
 
 
-def result_of(reader: Reader, contraction: Equation, dtype: Any, positions_side: int) -> Result | None:
+def find_result(reader: Reader, contraction: Equation, dtype: Any, positions_side: int) -> Result | None:
     """Return a result after the transposes and conversions that follow it, if no other equation reads the values
     before them. Positions are the free axes of the operand on one side, the width those of the other."""
     (result,) = contraction.outvars
@@ -152,7 +152,7 @@ def result_of(reader: Reader, contraction: Equation, dtype: Any, positions_side:
         value = equation.outvars[0]
     if value.aval.dtype != dtype:  # type: ignore[attr-defined]
         return None
-    layout = _written(contraction, order, positions_side, strides_of(value.aval.shape))  # type: ignore[attr-defined]
+    layout = _written(contraction, order, positions_side, get_strides(value.aval.shape))  # type: ignore[attr-defined]
     if layout is None:
         return None
     return Result(value, 0, layout, tuple(after), contraction, tuple(order), positions_side)
@@ -165,32 +165,32 @@ def _written(
     strides = [0] * len(order)
     for axis, stride in zip(order, value_strides, strict=True):
         strides[axis] = stride
-    first, second = (axes_of(contraction, side) for side in (0, 1))
+    first, second = (get_axes(contraction, side) for side in (0, 1))
     batch = len(first.batch)
     free = [
         range(batch, batch + len(first.free)),
         range(batch + len(first.free), batch + len(first.free) + len(second.free)),
     ]
     sizes: Any = contraction.outvars[0].aval.shape  # type: ignore[attr-defined]
-    return layout_of(sizes, strides, range(batch), free[positions_side], free[1 - positions_side])
+    return get_layout(sizes, strides, range(batch), free[positions_side], free[1 - positions_side])
 
 
-def packed(reader: Reader, results: Sequence[Result]) -> list[Result]:
+def pack(reader: Reader, results: Sequence[Result]) -> list[Result]:
     """Combine results that are zero-padded and added into one array, each covering a slice of it (the cotangents of
     slices), into writes to that array. Otherwise return the results unchanged."""
-    pads = [pad for pad in (_padded(reader, result) for result in results) if pad is not None]
+    pads = [pad for pad in (_find_pad(reader, result) for result in results) if pad is not None]
     if len(pads) < len(results) or not _covers([pad for pad, _ in pads]):
         return list(results)
     whole, additions = _sum(reader, {pad.outvars[0] for pad, _ in pads})
     if whole is None:
         return list(results)
-    strides = strides_of(whole.aval.shape)
+    strides = get_strides(whole.aval.shape)
     found: list[Result] = []
     for result, (pad, reshapes) in zip(results, pads, strict=True):
         low = [before for before, _, _ in pad.params["padding_config"]]
         first = sum(n * stride for n, stride in zip(low, strides, strict=True))
         inside: Any = pad.invars[0].aval.shape  # type: ignore[attr-defined]
-        shaped = reshaped_strides(inside, strides, result.value.aval.shape)  # type: ignore[attr-defined]
+        shaped = reshape_strides(inside, strides, result.value.aval.shape)  # type: ignore[attr-defined]
         layout = shaped and _written(result.contraction, result.order, result.positions_side, shaped)
         if not layout or any(n % MULTIPLE for n in (first, *layout.strides)):
             return list(results)
@@ -199,7 +199,7 @@ def packed(reader: Reader, results: Sequence[Result]) -> list[Result]:
     return found
 
 
-def _padded(reader: Reader, result: Result) -> tuple[Equation, list[Equation]] | None:
+def _find_pad(reader: Reader, result: Result) -> tuple[Equation, list[Equation]] | None:
     """Return the equation that pads a result with zeros, its only reader, and the reshapes before."""
     value, reshapes = result.value, []
     while (found := reader.only_reader(value, "reshape")) is not None:

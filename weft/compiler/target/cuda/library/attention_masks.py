@@ -23,7 +23,7 @@ from weft.base import dtypes
 from weft.compiler.passes.drop_dead import drop_dead
 from weft.compiler.rewrite import make_literal, new_equation, rename_operands
 from weft.compiler.target.cuda.library.attention_groups import Backward, Match
-from weft.compiler.target.cuda.library.attention_layouts import Result, axes_of, wide_axes
+from weft.compiler.target.cuda.library.attention_layouts import Result, get_axes, wide_axes
 from weft.compiler.target.cuda.library.attention_scores import same_but_ones
 from weft.compiler.target.cuda.library.composites import Order, Reader
 from weft.ir.jaxpr import Equation, Jaxpr, Var
@@ -77,7 +77,7 @@ class _Rewriting:
         (result,) = self._new[-1].outvars
         return result
 
-    def collected(self, build: Callable[[], Any]) -> tuple[Any, list[Equation]]:
+    def collect(self, build: Callable[[], Any]) -> tuple[Any, list[Equation]]:
         """Run `build`; return its result and the equations it made, which are not added to the jaxpr."""
         before, self._new = self._new, []
         try:
@@ -102,7 +102,7 @@ class _Rewriting:
         for equation in equations:
             self.put(equation, rename_operands(self.current(equation), renamed))
 
-    def renamed(self, value: Var) -> Var:
+    def rename_value(self, value: Var) -> Var:
         """Rename a value at its definition and return the new name; the old one can be redefined from it."""
         equation = self.reader.definitions[value]
         now = self.current(equation)
@@ -162,7 +162,7 @@ class _Attention:
         products = [scores.product, *([] if dk is None else [dk.contraction])]
         if masks and any(queries not in e.invars for e in products):
             return
-        computed = self.computed([self.small(m.invars[0]) for m in masks])
+        computed = self.compute_biases([self.small(m.invars[0]) for m in masks])
         rows = computed.rows
         last = masks[0] if masks else scores.addition
         assert last is not None  # the attention has a mask or a bias
@@ -184,11 +184,11 @@ class _Attention:
                 self.replace_rows(self.match.forward.out, rows, math.nan)
             if dv is not None:
                 # NaN probabilities are part of every sum over queries.
-                self.replace_rows(dv, self.reduced("reduce_and", rows, QUERIES), math.nan)
+                self.replace_rows(dv, self.reduce("reduce_and", rows, QUERIES), math.nan)
 
     # -- what is added to scores -----------------------------------------------------------------------------------
 
-    def computed(self, masks: Sequence[_Small]) -> _Computed:
+    def compute_biases(self, masks: Sequence[_Small]) -> _Computed:
         """Return the biases that cuDNN adds, and the rows that are not fully masked."""
         bias = None if self.scores.addition is None else self.small(self.scores.bias)
         key = (tuple(masks), bias, self.scores.causal, self.sizes, self.dtype)
@@ -206,7 +206,7 @@ class _Attention:
     def of_masks(self, masks: Sequence[_Small]) -> _Computed:
         """Compute the bias of masks alone: 0 where they hold and in fully masked rows, else `LOWEST`."""
         holds = self.holds(masks)
-        rows = self.reduced("reduce_or", holds, KEYS)
+        rows = self.reduce("reduce_or", holds, KEYS)
         free = self.make("or", *self.same_shape(holds, self.make("not", rows)))
         forward, backward = (
             self.all_keys(self.make("select_n", free, make_literal(LOWEST, dtype), make_literal(0.0, dtype)))
@@ -217,18 +217,18 @@ class _Attention:
     def of_bias(self, bias: _Small, masks: Sequence[_Small]) -> _Computed:
         """Compute a bias that is near 0 in each row, and 0 in fully masked rows."""
         literal = partial(make_literal, dtype=dtypes.float32)
-        found = self.converted(self.four(bias), dtypes.float32)
+        found = self.convert(self.four(bias), dtypes.float32)
         rows = None
         if masks:
             holds = self.holds(masks)
-            rows = self.reduced("reduce_or", holds, KEYS)
+            rows = self.reduce("reduce_or", holds, KEYS)
             condition, found = self.same_shape(holds, found)
             found = self.make("select_n", condition, literal(-math.inf), found)
         seen = found
         if self.scores.causal:
             condition, seen = self.same_shape(self.four(self.small(self.scores.selections[0].invars[0])), found)
             seen = self.make("select_n", condition, literal(-math.inf), seen)
-        largest = self.reduced("reduce_max", seen, KEYS)
+        largest = self.reduce("reduce_max", seen, KEYS)
         is_far = self.make("gt", self.make("abs", largest), literal(FAR))
         shift = self.make("select_n", is_far, literal(0.0), largest)
         found = self.make("max", self.make("sub", *self.same_shape(found, shift)), literal(LOWEST))
@@ -238,7 +238,7 @@ class _Attention:
         found = self.all_keys(found)
         short = self.dtype == dtypes.bfloat16 == bias.value.aval.dtype  # type: ignore[attr-defined]
         # Rounding is exact where it matters: nearby bfloat16 numbers have a bfloat16 difference.
-        return _Computed(self.converted(found, dtypes.bfloat16) if short else found, found, rows)
+        return _Computed(self.convert(found, dtypes.bfloat16) if short else found, found, rows)
 
     def add_bias(self, computed: _Computed, last: Equation) -> None:
         """Replace `last`, the last equation that changes scores, by the addition of a bias."""
@@ -248,17 +248,17 @@ class _Attention:
         else:
             scores = next(a for a in addition.invars if a is not self.scores.bias)
         shape, dtype = last.outvars[0].aval.shape, last.outvars[0].aval.dtype  # type: ignore[attr-defined]
-        scores = self.converted(self.reshaped(scores, shape), dtype)
+        scores = self.convert(self.reshape(scores, shape), dtype)
         axes = dict(zip(_wide(self.sizes), _wide(shape), strict=True))
 
-        def shaped(array: Var) -> tuple[Var, list[Equation]]:
-            return self.all.collected(lambda: self.converted(self.broadcast_to(array, axes, shape), dtype))
+        def shape_bias(array: Var) -> tuple[Var, list[Equation]]:
+            return self.all.collect(lambda: self.convert(self.broadcast_to(array, axes, shape), dtype))
 
-        added, equations = shaped(computed.forward)
+        added, equations = shape_bias(computed.forward)
         self.all.add(equations)
         forward = backward = Shaped(computed.forward, tuple(equations))
         if computed.backward is not computed.forward and self.match.backward is not None:
-            _, others = shaped(computed.backward)
+            _, others = shape_bias(computed.backward)
             if others:
                 backward = Shaped(computed.backward, (*others[:-1], with_results(others[-1], [added])))
         self.all.biases[added] = Biases(forward, backward)
@@ -273,9 +273,9 @@ class _Attention:
         value: Any = masked[0].outvars[0] if masked else cotangents.scores
         if value.aval.dtype == self.dtype:
             return
-        raw = self.all.renamed(value)
+        raw = self.all.rename_value(value)
         self.all.rename(self.inside(backward), {value: raw})
-        self.converted(self.converted(raw, self.dtype), value.aval.dtype)
+        self.convert(self.convert(raw, self.dtype), value.aval.dtype)
         self.all.define(value)
 
     @staticmethod
@@ -299,20 +299,20 @@ class _Attention:
 
     def replace_rows(self, result: Result, holds: Var, rest: float) -> None:
         """Set rows of a result of attention to `rest` where a condition does not hold."""
-        raw = self.all.renamed(result.value)
+        raw = self.all.rename_value(result.value)
         self.chosen(holds, self.axes_of_result(result), raw, rest)
         self.all.define(result.value)
 
     def axes_of_queries(self) -> dict[int, int]:
         """Return the axis of the queries' array for each dimension."""
-        queries, axes = self.scores.product.invars[0], axes_of(self.scores.product, 0)
+        queries, axes = self.scores.product.invars[0], get_axes(self.scores.product, 0)
         (positions,) = wide_axes(queries, axes.free)
         return {**dict(zip(self.batch, wide_axes(queries, axes.batch), strict=True)), QUERIES: positions}
 
     def axes_of_result(self, result: Result) -> dict[int, int]:
         """Return the axis of a result's array for each dimension; its positions are queries."""
         value = result.contraction.outvars[0]
-        first, second = (axes_of(result.contraction, side) for side in (0, 1))
+        first, second = (get_axes(result.contraction, side) for side in (0, 1))
         start = len(first.batch) + (len(first.free) if result.positions_side else 0)
         free = range(start, start + len((first, second)[result.positions_side].free))
         (positions,) = wide_axes(value, free)
@@ -327,9 +327,9 @@ class _Attention:
         # Dimension of scores for each axis longer than 1.
         dimensions = dict(zip(wide_axes(atom, range(len(atom.aval.shape))), _wide(sizes), strict=True))
         while True:
-            broadcast = self.all.reader.computed_by(atom, "broadcast_in_dim")
-            reshape = self.all.reader.computed_by(atom, "reshape")
-            wider = self.all.reader.computed_by(atom, "convert_element_type")
+            broadcast = self.all.reader.definition(atom, "broadcast_in_dim")
+            reshape = self.all.reader.definition(atom, "reshape")
+            wider = self.all.reader.definition(atom, "convert_element_type")
             if wider is not None and wider.invars[0].aval.dtype == dtypes.bfloat16:  # type: ignore[attr-defined]
                 atom = wider.invars[0]
             elif broadcast is not None and type(broadcast.invars[0]) is Var:
@@ -345,16 +345,16 @@ class _Attention:
 
     def four(self, small: _Small) -> Any:
         """Reshape a value to four dimensions."""
-        return self.reshaped(small.value, small.sizes)
+        return self.reshape(small.value, small.sizes)
 
     def make(self, name: str, *operands: Any, **params: Any) -> Var:
         return self.all.make(name, *operands, like=self.scores.product, **params)
 
-    def reshaped(self, value: Any, shape: tuple[int, ...]) -> Any:
+    def reshape(self, value: Any, shape: tuple[int, ...]) -> Any:
         same = value.aval.shape == shape
         return value if same else self.make("reshape", value, new_sizes=shape, dimensions=None)
 
-    def converted(self, value: Any, dtype: Any) -> Any:
+    def convert(self, value: Any, dtype: Any) -> Any:
         same = value.aval.dtype == dtype
         return value if same else self.make("convert_element_type", value, new_dtype=dtype, weak_type=False)
 
@@ -367,18 +367,18 @@ class _Attention:
         shape = tuple(max(sizes) for sizes in zip(*(v.aval.shape for v in values), strict=True))
         return [self.broadcast(v, shape) for v in values]
 
-    def reduced(self, name: str, value: Any, axis: int) -> Any:
+    def reduce(self, name: str, value: Any, axis: int) -> Any:
         """Reduce an array of four dimensions to size 1 along one of them."""
         found = self.make(name, value, axes=(axis,))
         shape = value.aval.shape
-        return self.reshaped(found, (*shape[:axis], 1, *shape[axis + 1 :]))
+        return self.reshape(found, (*shape[:axis], 1, *shape[axis + 1 :]))
 
     def broadcast_to(self, value: Any, axes: Mapping[int, int], shape: tuple[int, ...]) -> Any:
         """Broadcast an array of four dimensions to a shape in which they are at `axes`."""
         if value.aval.shape == shape and all(n == axis for n, axis in axes.items()):
             return value
         wide = _wide(value.aval.shape)
-        value = self.reshaped(value, tuple(value.aval.shape[n] for n in wide))
+        value = self.reshape(value, tuple(value.aval.shape[n] for n in wide))
         order = sorted(range(len(wide)), key=lambda n: axes[wide[n]])
         if order != list(range(len(wide))):
             value = self.make("transpose", value, permutation=tuple(order))

@@ -32,7 +32,7 @@ class Chain:
         """Return the value before conversions and reshapes that only change dimensions of size 1."""
         while True:
             for name in ("convert_element_type", "reshape"):
-                found = self.reader.computed_by(atom, name)
+                found = self.reader.definition(atom, name)
                 if found is not None and (name != "reshape" or same_but_ones(found)):
                     atom = self.add(found).invars[0]
                     break
@@ -41,7 +41,7 @@ class Chain:
 
     def by(self, atom: Any, name: str) -> Equation | None:
         """Return the equation that computes a value, if it is this operation."""
-        found = self.reader.computed_by(self.source(atom), name)
+        found = self.reader.definition(self.source(atom), name)
         return None if found is None else self.add(found)
 
     def with_operand(self, atom: Any, name: str, operand: Any) -> Any:
@@ -64,19 +64,19 @@ class Chain:
         wide = [n for n, size in zip(placed, found.invars[0].aval.shape, strict=True) if size != 1]  # type: ignore[attr-defined]
         return self.source(found.invars[0]) if wide == along else None
 
-    def reduced(self, atom: Any, name: str) -> Any:
+    def reduction_operand(self, atom: Any, name: str) -> Any:
         """Return the value that is reduced along its last dimension."""
         found = self.by(atom, name)
         if found is None or found.params["axes"] != (len(found.invars[0].aval.shape) - 1,):  # type: ignore[attr-defined]
             return None
         return self.source(found.invars[0])
 
-    def scaled(self, atom: Any) -> tuple[Any, float]:
+    def split_scale(self, atom: Any) -> tuple[Any, float]:
         """Follow multiplications and divisions by literals; return the value and the total factor."""
         scale = 1.0
         while True:
             for name in ("mul", "div"):
-                found = self.reader.computed_by(self.source(atom), name)
+                found = self.reader.definition(self.source(atom), name)
                 if found is not None and type(found.invars[1]) is Literal:
                     value = float(found.invars[1].val)
                     scale = scale * value if name == "mul" else scale / value
@@ -116,25 +116,25 @@ class Scores(NamedTuple):
         return self.addition is None and (self.causal or not self.selections)
 
 
-def scores_of(reader: Reader, division: Equation) -> Scores | None:
+def match_scores(reader: Reader, division: Equation) -> Scores | None:
     """Match the softmax that ends in a division."""
     chain = Chain(reader)
     chain.add(division)
     exponentials = chain.source(division.invars[0])
     exp = chain.by(exponentials, "exp")
     total = chain.row(division.invars[1])
-    if exp is None or total is None or chain.reduced(total, "reduce_sum") is not exponentials:
+    if exp is None or total is None or chain.reduction_operand(total, "reduce_sum") is not exponentials:
         return None
     difference = chain.by(exp.invars[0], "sub")
     if difference is None:
         return None
     scores = chain.source(difference.invars[0])
     largest = chain.row(difference.invars[1])
-    bounded = reader.computed_by(largest, "max")
+    bounded = reader.definition(largest, "max")
     if bounded is not None and type(bounded.invars[1]) is Literal:
         chain.add(bounded)
         largest = chain.source(bounded.invars[0])
-    if largest is None or chain.reduced(largest, "reduce_max") is not scores:
+    if largest is None or chain.reduction_operand(largest, "reduce_max") is not scores:
         return None
     selections = _selections(chain, scores)
     fills = {float(s.invars[1].val) for s in selections}  # type: ignore[union-attr]
@@ -142,7 +142,7 @@ def scores_of(reader: Reader, division: Equation) -> Scores | None:
         return None
     if selections:
         scores = selections[-1].invars[2]
-    found = _added(chain, scores)
+    found = _match_addition(chain, scores)
     if found is None:
         return None
     product, scale, addition, bias = found
@@ -158,7 +158,7 @@ def scores_of(reader: Reader, division: Equation) -> Scores | None:
 def _selections(chain: Chain, scores: Any) -> list[Equation]:
     """Return the equations that mask scores by a number of at most `MASKED`, the last one first."""
     found: list[Equation] = []
-    while (selection := chain.reader.computed_by(chain.source(scores), "select_n")) is not None:
+    while (selection := chain.reader.definition(chain.source(scores), "select_n")) is not None:
         condition, masked = selection.invars[:2]
         if type(condition) is not Var or dtypes.kind(condition.aval.dtype) != "b":  # type: ignore[attr-defined]
             break
@@ -169,17 +169,17 @@ def _selections(chain: Chain, scores: Any) -> list[Equation]:
     return found
 
 
-def _added(chain: Chain, scores: Any) -> tuple[Equation, float, Equation | None, Any] | None:
+def _match_addition(chain: Chain, scores: Any) -> tuple[Equation, float, Equation | None, Any] | None:
     """Match scores as a scaled contraction plus an optional bias; return the contraction, its factor, the addition
     and the bias (None without one)."""
-    addition = chain.reader.computed_by(chain.source(scores), "add")
+    addition = chain.reader.definition(chain.source(scores), "add")
     if addition is None:
-        source, scale = chain.scaled(scores)
+        source, scale = chain.split_scale(scores)
         product = chain.by(source, "dot_general")
         return None if product is None else (product, scale, None, None)
     for multiplied, bias in (addition.invars, addition.invars[::-1]):
         before = dict(chain.members)
-        source, scale = chain.scaled(multiplied)
+        source, scale = chain.split_scale(multiplied)
         product = chain.by(source, "dot_general")
         if product is not None and type(bias) is Var:
             chain.add(addition)
@@ -191,13 +191,13 @@ def _added(chain: Chain, scores: Any) -> tuple[Equation, float, Equation | None,
 def _causal(chain: Chain, condition: Any) -> bool:
     """Return whether a condition is query >= key, along the last two dimensions."""
     atom = chain.source(condition)
-    broadcast = chain.reader.computed_by(atom, "broadcast_in_dim")
+    broadcast = chain.reader.definition(atom, "broadcast_in_dim")
     if broadcast is not None:
         rank = len(broadcast.outvars[0].aval.shape)  # type: ignore[attr-defined]
         if broadcast.params["broadcast_dimensions"][-2:] != (rank - 2, rank - 1):
             return False
         atom = chain.source(chain.add(broadcast).invars[0])
-    choice = chain.reader.computed_by(atom, "select_n")
+    choice = chain.reader.definition(atom, "select_n")
     if choice is not None and is_literal(choice.invars[1], False) and is_literal(choice.invars[2], True):
         atom = chain.source(chain.add(choice).invars[0])
     compared = chain.by(atom, "ge")
@@ -220,10 +220,10 @@ class Cotangents(NamedTuple):
     scores: Any
 
 
-def cotangents_of(chain: Chain, scores: Scores, atom: Any) -> Cotangents | None:
+def match_cotangents(chain: Chain, scores: Scores, atom: Any) -> Cotangents | None:
     """Match the cotangent of products of queries and keys: that of masked scores must be p / total (dp - sum(dp p)),
     as differentiating a quotient writes it."""
-    atom, scale = chain.scaled(atom)
+    atom, scale = chain.split_scale(atom)
     if not math.isclose(scale, scores.scale, rel_tol=1e-6):
         return None
     selections: list[Equation] = []
@@ -243,7 +243,7 @@ def cotangents_of(chain: Chain, scores: Scores, atom: Any) -> Cotangents | None:
     for first, second in (total.invars, total.invars[::-1]):
         found = _quotient(chain, scores, first)
         summed = chain.row(second)
-        inner = None if summed is None else chain.reduced(summed, "reduce_sum")
+        inner = None if summed is None else chain.reduction_operand(summed, "reduce_sum")
         product = None if inner is None else _quotient(chain, scores, inner)
         negated = None if product is None else chain.with_operand(product, "mul", scores.probabilities)
         source = None if negated is None else chain.by(negated, "neg")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from weft.compiler.target.cuda.library.attention import with_attention
-from weft.compiler.target.cuda.library.composites import Reader, regrouped
+from weft.compiler.target.cuda.library.composites import Reader, regroup
 from weft.compiler.target.cuda.library.convolutions import with_library_convolutions
 from weft.compiler.target.cuda.library.epilogues import find_epilogues
 from weft.compiler.target.cuda.library.mixed import with_one_dtype
@@ -20,4 +20,4 @@ def compose(jaxpr: Jaxpr, target: Target) -> Jaxpr:
     reader = Reader(jaxpr)
     taken = {id(e) for group in attention for e in group.equations}
     matmuls = [g for g in find_epilogues(reader, target) if not any(id(e) in taken for e in g.equations)]
-    return with_one_dtype(regrouped(jaxpr, [*attention, *convolutions, *matmuls]), target)
+    return with_one_dtype(regroup(jaxpr, [*attention, *convolutions, *matmuls]), target)

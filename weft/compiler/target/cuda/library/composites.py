@@ -71,7 +71,7 @@ class Reader:
         """Return the position of an equation."""
         return self._positions[id(equation)]
 
-    def computed_by(self, atom: Any, name: str) -> Equation | None:
+    def definition(self, atom: Any, name: str) -> Equation | None:
         """Return the equation that computes a value, if it is this operation and has no effects."""
         found = None if type(atom) is Literal else self.definitions.get(atom)
         return found if found is not None and is_operation(found, name) and not found.effects else None
@@ -83,7 +83,7 @@ class Reader:
         (reader,) = self.readers[v]
         return reader if not name or is_operation(reader, name) else None
 
-    def needed_outside(self, v: Any, inside: Sequence[Equation]) -> bool:
+    def is_read_outside(self, v: Any, inside: Sequence[Equation]) -> bool:
         """Return whether equations other than these read a value."""
         return v in self.results or any(all(e is not i for i in inside) for e in self.readers.get(v, ()))
 
@@ -131,7 +131,7 @@ class Order:
         return True
 
 
-def regrouped(jaxpr: Jaxpr, groups: Sequence[Group]) -> Jaxpr:
+def regroup(jaxpr: Jaxpr, groups: Sequence[Group]) -> Jaxpr:
     """Replace the equations of groups by fusions. Values of a group that other equations read are results of it or
     recomputed. Groups that would create a cycle are dropped; so are all if effects would be reordered."""
     if not groups:
@@ -150,9 +150,9 @@ def regrouped(jaxpr: Jaxpr, groups: Sequence[Group]) -> Jaxpr:
     for equation in jaxpr.eqns:
         for fused in of_last.get(id(equation), ()):
             if id(fused) in alive and not order.put(fused):
-                return regrouped(jaxpr, [g for g, f in zip(groups, fusions, strict=True) if f is not fused])
+                return regroup(jaxpr, [g for g, f in zip(groups, fusions, strict=True) if f is not fused])
         if id(equation) in alive and not order.put(equation):
-            return regrouped(jaxpr, groups[:-1])
+            return regroup(jaxpr, groups[:-1])
     if [e for e in order.equations if e.effects] != [e for e in jaxpr.eqns if e.effects]:
         return jaxpr
     return jaxpr.replace(eqns=order.equations)

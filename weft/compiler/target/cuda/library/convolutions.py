@@ -24,7 +24,7 @@ from weft.base.dataclass import dataclass
 from weft.compiler.rewrite import new_equation
 from weft.compiler.target.cuda.library.calls import EXACT, TF32, ConvolutionCall, dtype_index
 from weft.compiler.target.cuda.library.composites import Composite, Group, Reader, is_literal, is_operation
-from weft.compiler.target.library_call import LibraryCall, arrays_of
+from weft.compiler.target.library_call import LibraryCall, get_arrays
 from weft.compiler.target.target import Target
 from weft.ir.jaxpr import Atom, Equation, Jaxpr, Var
 from weft.ir.primitive import lookup
@@ -54,8 +54,8 @@ class LibraryConvolution(Composite):
 
     def plan(self, equation: Equation) -> LibraryCall:
         hero = equation.params["jaxpr"].eqns[equation.params["hero"]]
-        first, second, *_ = arrays_of(equation.invars)
-        (result,) = arrays_of(equation.outvars)
+        first, second, *_ = get_arrays(equation.invars)
+        (result,) = get_arrays(equation.outvars)
         # Operand, kernel and result of the forward convolution.
         shapes: Any = {
             FORWARD: (first.shape, second.shape, result.shape),
@@ -107,7 +107,7 @@ def _with_epilogues(jaxpr: Jaxpr, groups: Sequence[Group]) -> tuple[Jaxpr, list[
         if biased is None:
             found.append(group)
             continue
-        relu = _relu_of(reader, biased.results[0])
+        relu = _find_relu(reader, biased.results[0])
         if relu is not None:
             applied, comparisons = relu
             routine = replace(biased.routine, relu=True)  # type: ignore[type-var]
@@ -131,7 +131,7 @@ def _with_bias(reader: Reader, group: Group) -> Group | None:
     if not allows_tf32(dtypes.float32, group.hero.params.get("precision")):
         return None
     other = next((a for a in addition.invars if a is not value), None)
-    broadcast = reader.computed_by(other, "broadcast_in_dim")
+    broadcast = reader.definition(other, "broadcast_in_dim")
     if broadcast is None or type(broadcast.invars[0]) is not Var:
         return None
     bias, last = broadcast.invars[0], value.aval.ndim - 1  # type: ignore[attr-defined]
@@ -149,7 +149,7 @@ def _with_bias(reader: Reader, group: Group) -> Group | None:
     )
 
 
-def _relu_of(reader: Reader, value: Var) -> tuple[Equation, list[Equation]] | None:
+def _find_relu(reader: Reader, value: Var) -> tuple[Equation, list[Equation]] | None:
     """Return the relu applied to a value and the comparisons of the value with 0, if nothing else reads it."""
     if value in reader.results:
         return None
@@ -174,7 +174,7 @@ class Layouts:
         self.equations.append(equation)
         return equation.outvars[0]
 
-    def ordered(self, atom: Atom, axes: Sequence[int], like: Equation) -> Any:
+    def order(self, atom: Atom, axes: Sequence[int], like: Equation) -> Any:
         """Return an operand with its axes in this order."""
         order = tuple(axes)
         if order == tuple(range(len(order))):
@@ -196,25 +196,25 @@ def _written(reader: Reader, equation: Equation, routine: LibraryConvolution, la
     before: list[Equation] = []
     if routine.kind == DATA:
         window = rhs_spec[2:]
-        kernel: Any = _reversed_kernel(reader, equation)
+        kernel: Any = _find_reversed(reader, equation)
         if kernel is None:
             kernel = layouts.apply("rev", rhs, {"dimensions": window}, equation)
-        kernel = layouts.ordered(kernel, (rhs_spec[1], *window, rhs_spec[0]), equation)
+        kernel = layouts.order(kernel, (rhs_spec[1], *window, rhs_spec[0]), equation)
         before = [new_equation(lookup("rev"), [kernel], {"dimensions": spatial}, equation)]
-        operands = [layouts.ordered(lhs, (lhs_spec[0], *lhs_spec[2:], lhs_spec[1]), equation), before[0].outvars[0]]
+        operands = [layouts.order(lhs, (lhs_spec[0], *lhs_spec[2:], lhs_spec[1]), equation), before[0].outvars[0]]
         outside = [operands[0], kernel]
         specs, axes = (features_last, features_first, features_last), (out_spec[0], *out_spec[2:], out_spec[1])
     elif routine.kind == FORWARD:
         operands = [
-            layouts.ordered(lhs, (lhs_spec[0], *lhs_spec[2:], lhs_spec[1]), equation),
-            layouts.ordered(rhs, (rhs_spec[0], *rhs_spec[2:], rhs_spec[1]), equation),
+            layouts.order(lhs, (lhs_spec[0], *lhs_spec[2:], lhs_spec[1]), equation),
+            layouts.order(rhs, (rhs_spec[0], *rhs_spec[2:], rhs_spec[1]), equation),
         ]
         outside = operands
         specs, axes = (features_last,) * 3, (out_spec[0], *out_spec[2:], out_spec[1])
     else:  # batch and features are exchanged: the sum is over the batch
         operands = [
-            layouts.ordered(lhs, (lhs_spec[1], *lhs_spec[2:], lhs_spec[0]), equation),
-            layouts.ordered(rhs, (rhs_spec[1], *rhs_spec[2:], rhs_spec[0]), equation),
+            layouts.order(lhs, (lhs_spec[1], *lhs_spec[2:], lhs_spec[0]), equation),
+            layouts.order(rhs, (rhs_spec[1], *rhs_spec[2:], rhs_spec[0]), equation),
         ]
         outside = operands
         specs, axes = (features_first,) * 3, (out_spec[1], *out_spec[2:], out_spec[0])
@@ -235,9 +235,9 @@ def _written(reader: Reader, equation: Equation, routine: LibraryConvolution, la
 # ------------------------------------------------------------------------------------------------------------- choices
 
 
-def _reversed_kernel(reader: Reader, equation: Equation) -> Any:
+def _find_reversed(reader: Reader, equation: Equation) -> Any:
     """Return the array that a kernel is the reverse of along its window, or None."""
-    found = reader.computed_by(equation.invars[1], "rev")
+    found = reader.definition(equation.invars[1], "rev")
     window = equation.params["dimension_numbers"].rhs_spec[2:]
     whole = found is not None and sorted(found.params["dimensions"]) == sorted(window)
     return found.invars[0] if found is not None and whole and type(found.invars[0]) is Var else None
@@ -259,7 +259,7 @@ def _routine(reader: Reader, equation: Equation, target: Target) -> LibraryConvo
     if any(0 in a.shape for a in (lhs, rhs, out)):  # type: ignore[attr-defined]
         return None
     dilated = any(w.lhs_dilation != 1 for w in windows)
-    if dilated or _reversed_kernel(reader, equation) is not None:
+    if dilated or _find_reversed(reader, equation) is not None:
         found = _data_gradient(windows)
         if found is not None or dilated:
             return found

@@ -16,7 +16,7 @@ from weft.base.dataclass import dataclass
 from weft.compiler.target.cuda.library.composites import Composite, Group, Reader, is_literal, is_operation
 from weft.compiler.target.cuda.library.matmuls import accepts, plan_matmul
 from weft.compiler.target.library_call import LibraryCall
-from weft.compiler.target.matmuls import matmul_of
+from weft.compiler.target.matmuls import plan_as_matmul
 from weft.compiler.target.target import Target
 from weft.ir.jaxpr import Equation, Var
 from weft.primitives.contraction.contract import free_axes, suits_library
@@ -74,7 +74,7 @@ def _group(reader: Reader, matmul: Equation) -> Group | None:
     if activation:
         inside = [*equations, *function]
         has_input = any(
-            reader.needed_outside(v, inside) for v in (value, *(v for e in function[:-1] for v in e.outvars))
+            reader.is_read_outside(v, inside) for v in (value, *(v for e in function[:-1] for v in e.outvars))
         )
         columns = matmul.outvars[0].aval.shape[-1]  # type: ignore[attr-defined]
         if has_input and (activation == "relu" or columns % INPUT_MULTIPLE):
@@ -100,7 +100,7 @@ def _bias(reader: Reader, matmul: Equation, value: Var) -> tuple[Equation, Equat
     if addition is None:
         return None
     other = next((a for a in addition.invars if a is not value), None)
-    broadcast = reader.computed_by(other, "broadcast_in_dim")
+    broadcast = reader.definition(other, "broadcast_in_dim")
     if broadcast is None:
         return None
     (bias,) = broadcast.invars
@@ -112,7 +112,7 @@ def _bias(reader: Reader, matmul: Equation, value: Var) -> tuple[Equation, Equat
     count = len(columns)
     trailing = tuple(range(len(shape) - count, len(shape)))
     fits = broadcast.params["broadcast_dimensions"] == trailing and bias.aval.shape == shape[len(shape) - count :]  # type: ignore[attr-defined]
-    found, _ = matmul_of(matmul, accepts)
+    found, _ = plan_as_matmul(matmul, accepts)
     if not count or not fits or found.columns.size != math.prod(bias.aval.shape):  # type: ignore[attr-defined]
         return None
     return addition, broadcast, bias
@@ -138,25 +138,25 @@ def _gelu(reader: Reader, x: Var, last: Equation) -> list[Equation] | None:
     found = [last]
 
     def step(atom: Any, name: str) -> Any:
-        equation = reader.computed_by(atom, name)
+        equation = reader.definition(atom, name)
         if equation is not None:
             found.append(equation)
         return equation
 
-    def scaled(atom: Any, factor: float) -> Any:
+    def strip_factor(atom: Any, factor: float) -> Any:
         equation = step(atom, "mul")
         return None if equation is None or not is_literal(equation.invars[1], factor) else equation.invars[0]
 
     other = next((a for a in last.invars if a is not x), None)
-    sum_ = step(scaled(other, 0.5), "add")
+    sum_ = step(strip_factor(other, 0.5), "add")
     if sum_ is None or not is_literal(sum_.invars[1], 1.0):
         return None
     tanh = step(sum_.invars[0], "tanh")
-    inner = None if tanh is None else scaled(tanh.invars[0], math.sqrt(2 / math.pi))
+    inner = None if tanh is None else strip_factor(tanh.invars[0], math.sqrt(2 / math.pi))
     polynomial = step(inner, "add")
     if polynomial is None or polynomial.invars[0] is not x:
         return None
-    cube = step(scaled(polynomial.invars[1], 0.044715), "integer_pow")
+    cube = step(strip_factor(polynomial.invars[1], 0.044715), "integer_pow")
     if cube is None or cube.params["y"] != 3 or cube.invars[0] is not x:
         return None
     return found[::-1]

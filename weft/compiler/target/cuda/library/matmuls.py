@@ -7,8 +7,8 @@ from typing import Any
 
 from weft.base import dtypes
 from weft.compiler.target.cuda.library.calls import ACTIVATIONS, EXACT, TF32, MatmulCall, dtype_index
-from weft.compiler.target.library_call import LibraryCall, arrays_of
-from weft.compiler.target.matmuls import ONE, Matmul, matmul_of, reading
+from weft.compiler.target.library_call import LibraryCall, get_arrays
+from weft.compiler.target.matmuls import ONE, Matmul, plan_as_matmul, reading
 from weft.ir.jaxpr import Equation
 from weft.primitives.contraction.precision import allows_tf32
 
@@ -23,10 +23,10 @@ def plan_matmul(
 ) -> LibraryCall:
     """Return the call for a contraction. `result` is another dtype of its result; additional operands and results
     are those of `MatmulCall`."""
-    left, _ = arrays_of(equation.invars)
-    (out,) = arrays_of(equation.outvars)
+    left, _ = get_arrays(equation.invars)
+    (out,) = get_arrays(equation.outvars)
     of_bytes = dtypes.itemsize_bits(left.dtype) == _BYTE
-    matmul, permutations = matmul_of(equation, accepts_bytes if of_bytes else accepts)
+    matmul, permutations = plan_as_matmul(equation, accepts_bytes if of_bytes else accepts)
     rows, columns, summed = matmul.rows, matmul.columns, matmul.summed
     lhs_transposed, lhs_stride = reading(rows, summed, "lhs")
     rhs_transposed, rhs_stride = reading(summed, columns, "rhs")

@@ -39,7 +39,7 @@ def _definition(equation: Equation, target: Target) -> Callable[..., Any] | None
         has_call = (wide, out) in target.libraries.contraction_dtypes
         if suits_library(equation, target) or not has_call or m * n * k < target.libraries.contraction_size:
             return None
-    return partial(_converted, wide)
+    return partial(_contract_as, wide)
 
 
 def _common(lhs: Any, rhs: Any) -> Any:
@@ -50,7 +50,7 @@ def _common(lhs: Any, rhs: Any) -> Any:
     return dtypes.float32 if bits[0][0] == bits[1][0] and lhs != rhs else dtypes.as_dtype(bits[1][1])
 
 
-def _converted(wide: Any, lhs: Any, rhs: Any, **params: Any) -> Any:
+def _contract_as(wide: Any, lhs: Any, rhs: Any, **params: Any) -> Any:
     """Contract operands after converting them to another dtype."""
     operands = [x if x.dtype == wide else convert_element_type(x, new_dtype=wide, weak_type=False) for x in (lhs, rhs)]
     return dot_general(*operands, **params)

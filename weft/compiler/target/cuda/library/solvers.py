@@ -14,7 +14,7 @@ import numpy as np
 
 from weft.base.lazy import lazy
 from weft.compiler.target.cuda.library.calls import SOLVER_ROUTINE, SOLVERS, SolverCall, dtype_index
-from weft.compiler.target.library_call import LibraryCall, arrays_of
+from weft.compiler.target.library_call import LibraryCall, get_arrays
 from weft.compiler.target.target import Target
 from weft.ir.fusing import UNFUSED, Machine, Properties
 from weft.ir.jaxpr import Equation
@@ -136,7 +136,7 @@ _EVALUATIONS: dict[str, Callable[..., Any]] = {
 def plan_solver(equation: Equation) -> LibraryCall:
     """Return the call of a routine. It overwrites its first result, or a copy of the matrix if no result has its
     shape."""
-    x = arrays_of(equation.invars)[0]
+    x = get_arrays(equation.invars)[0]
     routine, option = equation.params["routine"], equation.params.get("option", 0)
     *lead, rows, columns = x.shape
     if routine == "orgqr":  # the number of reflectors
@@ -157,7 +157,7 @@ def plan_solver(equation: Equation) -> LibraryCall:
 # --------------------------------------------------------------------------------------------------------- definitions
 
 
-def _checked(info: Any, *values: Any) -> list[Any]:
+def _nan_where_failed(info: Any, *values: Any) -> list[Any]:
     """Replace values by NaN where a routine failed."""
     found = []
     for value in values:
@@ -171,7 +171,7 @@ def _checked(info: Any, *values: Any) -> list[Any]:
 
 def define_cholesky(x: Any) -> Any:
     factor, info = solver(x, routine="potrf")
-    return triangle(_checked(info, factor)[0], lower=True)
+    return triangle(_nan_where_failed(info, factor)[0], lower=True)
 
 
 def define_lu(x: Any) -> Any:
@@ -206,12 +206,12 @@ def define_qr(x: Any, *, pivoting: bool, full_matrices: bool) -> Any:
     packed, factors, info = solver(flip(x), routine="geqrf")
     upper = resized(triangle(flip(packed), lower=False), inner, columns)
     q, other = solver(resized(packed, inner, rows), factors, routine="orgqr")
-    return [_checked(other, flip(q))[0], _checked(info, upper)[0]]
+    return [_nan_where_failed(other, flip(q))[0], _nan_where_failed(info, upper)[0]]
 
 
 def define_geqrf(x: Any) -> Any:
     packed, factors, info = solver(flip(x), routine="geqrf")
-    return _checked(info, flip(packed), factors)
+    return _nan_where_failed(info, flip(packed), factors)
 
 
 def define_eigh(x: Any, *, lower: bool, subset_by_index: Any = None, **params: Any) -> Any:
@@ -221,7 +221,7 @@ def define_eigh(x: Any, *, lower: bool, subset_by_index: Any = None, **params: A
         vectors = conjugate(vectors)
     if subset_by_index is not None:
         vectors, values = part(vectors, subset_by_index, -1), part(values, subset_by_index, -1)
-    return _checked(info, vectors, values)
+    return _nan_where_failed(info, vectors, values)
 
 
 def define_svd(x: Any, *, full_matrices: bool, compute_uv: bool, subset_by_index: Any = None, **params: Any) -> Any:
@@ -231,14 +231,14 @@ def define_svd(x: Any, *, full_matrices: bool, compute_uv: bool, subset_by_index
     *found, info = solver(flip(x) if tall else x, routine="gesvd", option=option)
     if not compute_uv:
         values = found[0] if subset_by_index is None else part(found[0], subset_by_index, -1)
-        return _checked(info, values)
+        return _nan_where_failed(info, values)
     left, values, right = found
     if tall:
         left, right = flip(right), flip(left)
     if subset_by_index is not None and not full_matrices:
         left, values = part(left, subset_by_index, -1), part(values, subset_by_index, -1)
         right = part(right, subset_by_index, -2)
-    return _checked(info, values, left, right)
+    return _nan_where_failed(info, values, left, right)
 
 
 # Definition of each matrix function, with the library that it needs.

@@ -13,7 +13,7 @@ from weft.compiler.target.cuda.library.calls import (
     dtype_index,
 )
 from weft.compiler.target.evaluation import plan_evaluation
-from weft.compiler.target.library_call import LibraryCall, arrays_of
+from weft.compiler.target.library_call import LibraryCall, get_arrays
 from weft.ir.jaxpr import Equation
 from weft.primitives.linalg.fft import FftType
 
@@ -23,7 +23,7 @@ MOST_TRANSFORMED = 3
 
 def plan_fft(equation: Equation) -> LibraryCall:
     """Return the call for a Fourier transform; the host computes those of more dimensions than cuFFT has."""
-    (x,), (out,) = arrays_of(equation.invars), arrays_of(equation.outvars)
+    (x,), (out,) = get_arrays(equation.invars), get_arrays(equation.outvars)
     kind, lengths = FftType(equation.params["fft_type"]), tuple(equation.params["fft_lengths"])
     if len(lengths) > MOST_TRANSFORMED or not x.size or 0 in lengths:
         return plan_evaluation(equation)
@@ -39,7 +39,7 @@ def plan_fft(equation: Equation) -> LibraryCall:
 def plan_triangular(equation: Equation) -> LibraryCall:
     """Return the call for a triangular solve. A matrix stored by rows is, for BLAS, its transpose stored by columns;
     so op(a) x = b is solved as xᵀ op(a)ᵀ = bᵀ, in the memory of b."""
-    a, b = arrays_of(equation.invars)
+    a, b = get_arrays(equation.invars)
     left, lower, transposed, conjugated, unit = (
         equation.params[name] for name in ("left_side", "lower", "transpose_a", "conjugate_a", "unit_diagonal")
     )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from weft.compiler.target.cuda.library.composites import Reader, is_operation
-from weft.compiler.target.matmuls import strides_of
+from weft.compiler.target.matmuls import get_strides
 from weft.ir.jaxpr import Equation, Var
 
 VIEWING = ("reshape", "transpose", "slice")
@@ -22,27 +22,27 @@ class View(NamedTuple):
     equations: tuple[Equation, ...]
 
 
-def stored(atom: Any) -> View:
+def dense_view(atom: Any) -> View:
     """Return a value as a dense array of its own."""
-    return View(atom, 0, strides_of(atom.aval.shape), ())
+    return View(atom, 0, get_strides(atom.aval.shape), ())
 
 
-def view_of(reader: Reader, atom: Any) -> View:
+def find_view(reader: Reader, atom: Any) -> View:
     """Return the view that a value is of the earliest array possible."""
     after: list[Equation] = []
     source = atom
-    while (found := next((e for name in VIEWING if (e := reader.computed_by(source, name))), None)) is not None:
+    while (found := next((e for name in VIEWING if (e := reader.definition(source, name))), None)) is not None:
         if type(found.invars[0]) is not Var:
             break
         after.append(found)
         source = found.invars[0]
     if any(type(size) is not int for e in after for a in (*e.invars, *e.outvars) for size in a.aval.shape):  # type: ignore[attr-defined]
-        return stored(atom)
-    view = stored(source)
+        return dense_view(atom)
+    view = dense_view(source)
     for equation in reversed(after):
         through = _through(equation, view.first, view.strides)
         if through is None:
-            view = stored(equation.outvars[0])
+            view = dense_view(equation.outvars[0])
         else:
             view = View(view.array, *through, (*view.equations, equation))
     return view
@@ -58,11 +58,11 @@ def _through(equation: Equation, first: int, strides: Sequence[int]) -> tuple[in
         steps = params["strides"] or (1,) * len(before)
         first += sum(start * stride for start, stride in zip(params["start_indices"], strides, strict=True))
         return first, [step * stride for step, stride in zip(steps, strides, strict=True)]
-    found = reshaped_strides(before, strides, after) if params.get("dimensions") is None else None
+    found = reshape_strides(before, strides, after) if params.get("dimensions") is None else None
     return None if found is None else (first, found)
 
 
-def reshaped_strides(shape: Sequence[int], strides: Sequence[int], new: Sequence[int]) -> list[int] | None:
+def reshape_strides(shape: Sequence[int], strides: Sequence[int], new: Sequence[int]) -> list[int] | None:
     """Return the strides of a reshaped array without a copy, or None if it has none."""
     if 0 in shape:
         return None
