@@ -157,7 +157,7 @@ def shrink() -> None:
     with world.lock:
         control.stop()
         try:
-            transport = world.transport.shrunk(_settings.initialization_timeout)
+            transport = world.transport.shrink(_settings.initialization_timeout)
         except TransportError as error:
             raise ProcessFailureError(
                 f"The processes that are left cannot go on without those that have died: {error}.",
@@ -196,7 +196,7 @@ def shutdown() -> None:
         if control.everybody_ended.wait(0.05):
             break
     everybody = control.everybody_ended.is_set() and control.verdict is None
-    if not control.failed_acts_end(_DEADLINE):
+    if not control.join_failure_calls(_DEADLINE):
         # A GPU does not end what it does with processes that are gone, and would be waited for by whoever ends.
         say(f"weft: process {world.rank}: a collective of GPUs cannot be aborted")
         os._exit(113)

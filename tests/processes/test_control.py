@@ -30,7 +30,7 @@ def test_the_thread_goes_on_when_nobody_reads_what_it_says(monkeypatch: pytest.M
     listener, address = Control.listen("127.0.0.1")
     control = Control(0, ["here", "there"], 60.0, listener)
     host, port, token = json.loads(address)
-    said, goes_on, written = WithoutReader(), threading.Event(), control.page.written
+    said, goes_on, written = WithoutReader(), threading.Event(), control.page.to_json
 
     def heartbeat() -> object:
         if said.tried.is_set():
@@ -40,7 +40,7 @@ def test_the_thread_goes_on_when_nobody_reads_what_it_says(monkeypatch: pytest.M
     with socket.create_connection((host, port)) as other:
         other.sendall(f"{token} 1\n".encode())
         control.start(address, time.monotonic() + 60)
-        monkeypatch.setattr(control.page, "written", heartbeat)
+        monkeypatch.setattr(control.page, "to_json", heartbeat)
         monkeypatch.setattr("sys.stderr", said)
     try:
         assert said.tried.wait(60) and goes_on.wait(20)

@@ -12,7 +12,7 @@ import pytest
 import weft
 from tests.processes.launching import SCRIPTS, launched, needs_mpi, results_of_bits
 from weft.errors import ArgumentError
-from weft.runtime.processes.gpus import shared_out
+from weft.runtime.processes.gpus import divide_gpus
 
 A, B = ["a0", "a1", "a2", "a3"], ["b0", "b1"]  # what hosts have
 
@@ -36,22 +36,22 @@ A, B = ["a0", "a1", "a2", "a3"], ["b0", "b1"]  # what hosts have
     ],
 )
 def test_gpus_are_shared_out(seen: list[list[str]], chosen: list[list[int] | None], owned: list[list[int]]) -> None:
-    assert shared_out(seen, chosen, [f"host {s[:1]}, pid {i}" for i, s in enumerate(seen)]) == owned
+    assert divide_gpus(seen, chosen, [f"host {s[:1]}, pid {i}" for i, s in enumerate(seen)]) == owned
 
 
 @pytest.mark.parametrize(
     ("seen", "chosen", "text"),
     [
-        ([B, B, B], [None] * 3, r"more processes on host vm than GPUs.*processes 0, 1, 2, and 2 of 2.*launch -n 2"),
-        ([B, B], [[0, 1], None], r"more processes.*processes 1, and 0 of 2"),
-        ([B, B], [[1], [1]], r"Processes 0 \(host vm, pid 0\) and 1 .* would use the same GPU"),
+        ([B, B, B], [None] * 3, r"a GPU for each process on host vm.*processes 0, 1, 2, and 2 of 2.*launch -n 2"),
+        ([B, B], [[0, 1], None], r"a GPU for each process.*processes 1, and 0 of 2"),
+        ([B, B], [[1], [1]], r"Processes 0 \(host vm, pid 0\) and 1 .* cannot use the same GPU"),
         ([B, B], [[2], None], r"local_device_ids of process 0 .* sees\..*\[2\], and it sees 2.*indices from 0 to 1"),
         ([[], B], [[0], None], r"local_device_ids of process 0 .*\[0\], and it sees none.*there is no GPU"),
     ],
 )
 def test_what_cannot_be_shared_out(seen: list[list[str]], chosen: list[list[int] | None], text: str) -> None:
     with pytest.raises(ArgumentError) as raised:
-        shared_out(seen, chosen, [f"host vm, pid {i}" for i in range(len(seen))])
+        divide_gpus(seen, chosen, [f"host vm, pid {i}" for i in range(len(seen))])
     assert re.search(text, str(raised.value), re.DOTALL), raised.value
 
 
@@ -150,7 +150,7 @@ def test_processes_with_a_gpu_each(processes: int, tmp_path: pathlib.Path) -> No
 @pytest.mark.slow
 def test_more_processes_than_gpus(tmp_path: pathlib.Path) -> None:
     done = launched(2, SCRIPTS / "gpus.py", "1", str(tmp_path))
-    assert done.code != 0 and "There are more processes on host" in done.errors, done.errors
+    assert done.code != 0 and "There must be a GPU for each process on host" in done.errors, done.errors
 
 
 def failed(what: str, folder: pathlib.Path, **settings: str) -> tuple[str, list[str]]:

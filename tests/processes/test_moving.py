@@ -9,7 +9,7 @@ import pytest
 
 from tests.processes.recording import RecordingTransport
 from tests.processes.test_transport import TRANSPORTS, on_ranks
-from weft.runtime.processes.moving import Box, box_of, moved, pieces
+from weft.runtime.processes.moving import Box, exchange_boxes, pieces, slice_box
 from weft.runtime.processes.world import World
 from weft.sharding import Mesh, NamedSharding, PartitionSpec as P
 from weft.sharding.device import Device
@@ -27,7 +27,7 @@ VALUE = np.arange(32, dtype=np.float32).reshape(SHAPE)
 
 
 def boxes(sharding: NamedSharding) -> dict[Device, Box]:
-    return {d: box_of(index, SHAPE) for d, index in sharding.devices_indices_map(SHAPE).items()}
+    return {d: slice_box(index, SHAPE) for d, index in sharding.devices_indices_map(SHAPE).items()}
 
 
 def owners(sharding: NamedSharding) -> dict[Box, list[int]]:
@@ -72,7 +72,7 @@ def test_moved_parts_are_right(transport: str) -> None:
     def part(world: World, here: RecordingTransport) -> bool:
         for source, target in pairs:
             parts = {box: cut(box) for box in wanted(source)[world.rank]}
-            results = moved(parts, owners(source), wanted(target), np.float32, "a test", world=world)
+            results = exchange_boxes(parts, owners(source), wanted(target), np.float32, "a test", world=world)
             for box, value in zip(wanted(target)[world.rank], results, strict=True):
                 np.testing.assert_array_equal(value, cut(box))
         return True

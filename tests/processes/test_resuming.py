@@ -96,7 +96,7 @@ try:
 except ProcessFailureError as error:
     assert error.failed_processes == (1,), error
     print("told", time.monotonic() - start)
-alone = World(world.transport.shrunk(10.0))
+alone = World(world.transport.shrink(10.0))
 assert alone.size == 1 and alone.all_gather(b"alone") == [b"alone"]
 print("alone", flush=True)
 os._exit(0)

@@ -19,9 +19,9 @@ from weft.errors import ProgramMismatchError
 from weft.primitives.collectives import Collective
 from weft.runtime.cpu import memory
 from weft.runtime.cpu.exchange import group_jaxpr
-from weft.runtime.processes.order import order_of
+from weft.runtime.processes.order import get_order
 from weft.runtime.processes.parts import ProcessParts, process_parts
-from weft.runtime.processes.pieces import gathered_pieces, reduced_pieces
+from weft.runtime.processes.pieces import stage_piece_gather, stage_piece_reduction
 from weft.runtime.processes.transport import SMALL, Message, TransportError
 from weft.runtime.processes.window import ENTRIES, with_windows
 from weft.runtime.processes.world import World
@@ -63,7 +63,7 @@ def exchanged(
     into = [Message(peer, 0, None if borrows(peer, x) else x.ctypes.data, x.nbytes) for peer, x in receives if x.nbytes]
     request = world.transport.start(out, into)
     world.wait(request, [], "a test")
-    borrowed = iter(request.borrowed())
+    borrowed = iter(request.borrowed_addresses())
     found = [memory.view(next(borrowed), x.shape, x.dtype).copy() if borrows(peer, x) else x for peer, x in receives]
     request.release()
     return found
@@ -139,8 +139,8 @@ def test_reductions_in_pieces_have_the_bits_of_the_whole(name: str, dtype: str, 
     def part(world: World, here: RecordingTransport) -> tuple[list[bytes], int]:
         ranks, aval = list(range(size)), equation.outvars[0].aval
         own = [x for x, owner in zip(operands, owners, strict=True) if owner == world.rank]
-        reduced = process_parts(reduced_pieces(equation, members, size), owners, ranks, world.rank)
-        gathered = process_parts(gathered_pieces(aval, members, size), ranks, owners, world.rank)
+        reduced = process_parts(stage_piece_reduction(equation, members, size), owners, ranks, world.rank)
+        gathered = process_parts(stage_piece_gather(aval, members, size), ranks, owners, world.rank)
         results = in_parts(world, gathered, in_parts(world, reduced, own))
         return [x.tobytes() for x in results], sum(nbytes for nbytes, _ in here.sent)
 
@@ -192,8 +192,8 @@ def test_the_order_of_what_was_started_is_compared(differs: bool, transport: str
     names = ["a", "b", "c", "d"]
 
     def part(world: World, here: RecordingTransport) -> bool:
-        order = order_of(world, (0, 1, 2))
-        assert order is order_of(world, (0, 1, 2))
+        order = get_order(world, (0, 1, 2))
+        assert order is get_order(world, (0, 1, 2))
         for name in ["a", "c", "b", "d"] if differs and world.rank == 1 else names:
             order.tell(world.record((0, 1, 2), name, name, None))
         try:

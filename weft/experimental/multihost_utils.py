@@ -45,7 +45,7 @@ def sync_global_devices(name: str) -> None:
     >>> import weft
     >>> weft.experimental.multihost_utils.sync_global_devices("end of step 3")
     """
-    with _world.together(None, f"sync_global_devices({name!r})", _world.digest_of("sync"), user_line()) as world:
+    with _world.together(None, f"sync_global_devices({name!r})", _world.digest_text("sync"), user_line()) as world:
         compare("sync_global_devices", [f"sync_global_devices({name!r})"], range(world.size))
 
 
@@ -154,7 +154,7 @@ def assert_equal(in_tree: Any, fail_message: str = "") -> None:
     paths, structure = tree.flatten_with_path(in_tree)
     leaves = [(tree.keystr(path), _host_array(leaf)) for path, leaf in paths]
     described_leaves = [
-        [name, dtypes.name(x.dtype), list(x.shape), _world.digest_of(x.tobytes().hex())] for name, x in leaves
+        [name, dtypes.name(x.dtype), list(x.shape), _world.digest_text(x.tobytes().hex())] for name, x in leaves
     ]
     with _world.together(None, "assert_equal", line=user_line()) as world:
         gathered = world.all_gather(json.dumps([str(structure), described_leaves]).encode(), doing="assert_equal")

@@ -23,7 +23,7 @@ from weft.runtime.held import HeldArray
 from weft.runtime.layouts import Layout, layout_of
 from weft.runtime.memory_backend import memory_backend
 from weft.runtime.padding import ended, padded, shapes_here
-from weft.runtime.processes.moving import Box, box_of, moved
+from weft.runtime.processes.moving import Box, exchange_boxes, slice_box
 from weft.runtime.unreduced import first_of_terms, summed_value
 from weft.sharding.device import Device, MemorySpace, is_addressable
 from weft.sharding.layout import Shard
@@ -336,7 +336,7 @@ def _moved_parts(array: ShardedArray, sharding: NamedSharding) -> dict[Device, n
     wanted: dict[int, list[Box]] = {}
     for device, index in indices.items():
         if device in terms:
-            wanted.setdefault(device.process_index, []).append(box_of(index, array.shape))
+            wanted.setdefault(device.process_index, []).append(slice_box(index, array.shape))
     values = iter(_moved(array, wanted, f"the resharding of {array.aval.short()}"))
     zeros = np.zeros(shape, dtypes.storage(array.aval.dtype))
     return {d: padded(next(values), shape) if d in terms else zeros for d in indices if is_addressable(d)}
@@ -363,13 +363,13 @@ def _moved(array: ShardedArray, wanted: dict[int, list[Box]], what: str) -> list
     parts: dict[Box, np.ndarray] = {}
     owners: dict[Box, list[int]] = {}
     for shard in array.global_shards:
-        box = box_of(shard.index, array.shape)
+        box = slice_box(shard.index, array.shape)
         processes = owners.setdefault(box, [])
         if shard.device.process_index not in processes:
             processes.append(shard.device.process_index)
         if shard.data is not None:
             parts.setdefault(box, shard.data._value)
-    return moved(parts, owners, wanted, dtypes.storage(array.aval.dtype), what, user_line())
+    return exchange_boxes(parts, owners, wanted, dtypes.storage(array.aval.dtype), what, user_line())
 
 
 def on_device(value: np.ndarray, aval: ArrayType, device: Device) -> ConcreteArray:

@@ -157,7 +157,7 @@ except (ProcessFailureError, ProgramMismatchError) as error:
     write(f"{type(error).__name__} raised at {time.time()}: {text}")
     if PLATFORM == "gpu":
         control = world.current().control
-        assert control is not None and control.failed_acts_end(5)
+        assert control is not None and control.join_failure_calls(5)
         write("; ".join(NCCL.lines[-4:]))
         *finished, lost = results
         for result in finished:

@@ -21,7 +21,7 @@ from weft.runtime.cpu import memory
 from weft.runtime.cpu.executable import Executable
 from weft.runtime.processes import world
 from weft.runtime.processes.parts import ProcessParts, process_parts
-from weft.runtime.processes.pieces import gathered_pieces, is_in_pieces, reduced_pieces
+from weft.runtime.processes.pieces import is_in_pieces, stage_piece_gather, stage_piece_reduction
 from weft.runtime.processes.transport import SMALL, Message, Request, SharedChunk
 from weft.trace.closed import stage_subjaxpr
 
@@ -201,8 +201,8 @@ def _plans(program: DevicesExecutable, index: int, owners: tuple[int, ...]) -> l
         if is_in_pieces(equation, len(processes)):
             aval = equation.outvars[0].aval
             jaxprs = [
-                (reduced_pieces(equation, members, len(processes)), operands, processes),
-                (gathered_pieces(aval, members, len(processes)), processes, results),
+                (stage_piece_reduction(equation, members, len(processes)), operands, processes),
+                (stage_piece_gather(aval, members, len(processes)), processes, results),
             ]
         else:
             jaxprs = [(group_jaxpr(equation, members), operands, results)]
@@ -281,7 +281,7 @@ class _Stage:
     def finish(self, request: Request, results: list[int]) -> None:
         """Compute the results from the received data."""
         received = list(self._received)
-        for i, address in zip(self._borrowed, request.borrowed(), strict=True):
+        for i, address in zip(self._borrowed, request.borrowed_addresses(), strict=True):
             received[i] = address
         self._second.run([*self._values, *received], results)
         request.release()

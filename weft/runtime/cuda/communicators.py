@@ -113,7 +113,7 @@ def _new_communicator(library: Nccl, devices: tuple[Device, ...], gpus: dict[Dev
             told = here.all_gather(unique_id, processes, doing)
             unique_id = told[processes.index(devices[0].process_index)]
             if here.control is not None:
-                here.control.when_failed(library.abort)
+                here.control.call_on_failure(library.abort)
             # Other processes read the memory of its GPUs until then.
             here.ends += [functools.partial(wait_for_others, gpu) for _, gpu in members]
         handles = library.connect(unique_id, len(devices), members, blocks=not peers)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from weft.base.lazy import lazy
 from weft.runtime.processes import world
-from weft.runtime.processes.gpus import Gpu, gpus_of_all
+from weft.runtime.processes.gpus import Gpu, assign_gpus
 from weft.sharding.device import Device
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class CudaPlatform:
 
     def _enumerate(self) -> tuple[Device, ...]:
         seen = [Gpu(driver.name_of(i), driver.hardware_of(i)) for i in range(driver.count())]
-        owned = gpus_of_all(seen, self._chosen)
+        owned = assign_gpus(seen, self._chosen)
         pairs = [(process, gpu, index) for process, gpus in enumerate(owned) for index, gpu in gpus.items()]
         return tuple(Device(i, "gpu", p, gpu.name, index) for i, (p, gpu, index) in enumerate(pairs, self._first_id))
 

@@ -31,7 +31,7 @@ from weft.runtime.cuda.tapes import Tapes
 from weft.runtime.device import Placement
 from weft.runtime.processes import world
 from weft.runtime.processes.agreement import Agreement
-from weft.runtime.processes.order import Order, order_of
+from weft.runtime.processes.order import Order, get_order
 from weft.sharding.device import Device, is_addressable
 
 # Sums between processes are done together to so many bytes, by calls that NCCL starts as one kernel.
@@ -114,7 +114,7 @@ class CudaDevicesExecutable:
     def _order(self) -> Order:
         """What compares the order of programs with other processes."""
         here = world.current()
-        return order_of(here, (here.rank,) if self.agreement is None else self.agreement.ranks)
+        return get_order(here, (here.rank,) if self.agreement is None else self.agreement.ranks)
 
     @property
     def overlaps(self) -> bool:

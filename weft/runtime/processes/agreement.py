@@ -1,4 +1,4 @@
-"""Agreement: before processes run a program together for the first time, they compare it."""
+"""Agreement: processes compare a program before they first run it together."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from weft.runtime.processes import world
 from weft.sharding.mesh import Mesh
 
 FIX = "let all processes call the same functions in the same order, with arguments of the same types"
-# How a Python object prints that has no name of its own.
+# Addresses in the default repr of Python objects.
 ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 
 class Agreement:
-    """What processes must agree on to run a local jaxpr on a mesh together."""
+    """Text that must be the same in all processes that run a local jaxpr on a mesh together."""
 
     def __init__(
         self, jaxpr: Jaxpr, mesh: Mesh, in_shardings: Sequence[Any], out_shardings: Sequence[Any], donated: Any
@@ -35,8 +35,8 @@ class Agreement:
             f"transport {world.current().transport.name}",
             *(f"setting {name} is {value!r}" for name, value in config.values.items() if states[name].in_key),
             f"mesh {mesh!s} of devices {[d.id for d in mesh.device_tuple]}",
-            *_typed("argument", jaxpr.invars, in_shardings),
-            *_typed("result", jaxpr.outvars, out_shardings),
+            *_type_lines("argument", jaxpr.invars, in_shardings),
+            *_type_lines("result", jaxpr.outvars, out_shardings),
             f"donated {donated}",
             *(f"constant {i} is {_constant(c)}" for i, c in enumerate(jaxpr.consts)),
         ]
@@ -44,18 +44,20 @@ class Agreement:
         shown = [*self._lines, *ADDRESS.sub("", to_text(jaxpr, source=True, width=0)).splitlines()]
         self._lines += ADDRESS.sub("", to_text(jaxpr, width=0)).splitlines()
         self._shown = shown if len(shown) == len(self._lines) else self._lines
-        self._digest = world.digest_of("\n".join(self._lines))
+        self._digest = world.digest_text("\n".join(self._lines))
         self._agreed = False
 
     def add(self, lines: Sequence[str]) -> None:
-        """Have more lines compared, which are known when the program is compiled."""
+        """Add lines to compare, which are known when the program has been compiled."""
         self._lines, self._shown = [*self._lines, *lines], [*self._shown, *lines]
-        self._digest = world.digest_of("\n".join(self._lines))
+        self._digest = world.digest_text("\n".join(self._lines))
 
     @contextlib.contextmanager
     def section(self) -> Iterator[str]:
-        """While the processes run the program; before that they compare it, if it is the first time. What is yielded is
-        the digest of all that they have run."""
+        """Enter the section in which processes run the program, and yield the digest of all their sections.
+
+        The first time they compare the program before.
+        """
         here = world.current()
         with here.lock:
             here.raise_failure()
@@ -73,7 +75,7 @@ class Agreement:
                 here.page.sections -= 1
 
 
-def _typed(what: str, values: Sequence[Any], shardings: Sequence[Any]) -> list[str]:
+def _type_lines(what: str, values: Sequence[Any], shardings: Sequence[Any]) -> list[str]:
     return [
         f"{what} {i} is {v.aval.short()} on each device, split as {s.spec!r}"
         for i, (v, s) in enumerate(zip(values, shardings, strict=True))
@@ -82,12 +84,14 @@ def _typed(what: str, values: Sequence[Any], shardings: Sequence[Any]) -> list[s
 
 def _constant(value: Any) -> str:
     array = np.ascontiguousarray(np.asarray(getattr(value, "_value", value)))
-    return f"{array.dtype}{array.shape} {world.digest_of(array.tobytes().hex())}"
+    return f"{array.dtype}{array.shape} {world.digest_text(array.tobytes().hex())}"
 
 
 def compare(name: str, lines: Sequence[str], ranks: Sequence[int], shown: Sequence[str] | None = None) -> None:
-    """Raise on all processes unless each of them passes the same lines, and say what differs first; `shown` has what to
-    show for each line."""
+    """Raise on all processes unless all pass the same lines, naming the first difference.
+
+    `shown` has the text to show for each line.
+    """
     here = world.current()
     here.page.comparing = True
     try:
@@ -98,7 +102,7 @@ def compare(name: str, lines: Sequence[str], ranks: Sequence[int], shown: Sequen
 
 def _compare(here: world.World, name: str, lines: Sequence[str], ranks: Sequence[int], shown: Sequence[str]) -> None:
     doing = f"the comparison of {name}"
-    digest = world.digest_of("\n".join(lines)).encode()
+    digest = world.digest_text("\n".join(lines)).encode()
     if len(set(here.all_gather(digest, ranks, doing))) == 1:
         return
     own = [lines, shown, here.page.where]
@@ -119,7 +123,7 @@ def _compare(here: world.World, name: str, lines: Sequence[str], ranks: Sequence
 
 
 def _first_difference(one: list[Any], first: int, other: list[Any], second: int) -> str:
-    """The first line in which two texts differ."""
+    """Return the first line in which two texts differ."""
     a, b = one[0], other[0]
     at = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
     line = lambda texts: texts[1][at].strip() if at < len(texts[1]) else "nothing more"

@@ -1,8 +1,8 @@
-"""The control thread: heartbeats over sockets, beside the messages of programs.
+"""The control thread: heartbeats over sockets, separate from the messages of programs.
 
-Every process tells the first one twice a second what it is doing (its *page*). The first one finds out who has died
-(the socket is closed), who does something else than the others (digests of what was done together differ), and whom
-others wait for while it does not wait itself; it tells all of them. Waiting threads raise what they are told.
+Every process sends its state (its *page*) to process 0 four times a second. Process 0 detects processes that have died
+(closed socket), that have diverged (digests of common sections differ), and that others wait for while they wait for
+nothing; it broadcasts a verdict, which waiting threads raise.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from weft.runtime.processes.page import NOTHING_YET, Page, Verdict
 
 BEAT = 0.25  # seconds between heartbeats
 SHOWN_FRAMES = 12
-COMPARISON = 5.0  # how many seconds processes have to find out by a comparison that they differ
+COMPARISON = 5.0  # seconds that processes have to report a difference themselves, by a comparison
 
 
 def python_stack() -> str:
-    """Where the main thread is."""
+    """Format the Python stack of the main thread."""
     frame = sys._current_frames().get(threading.main_thread().ident or 0)
     if frame is None:
         return "  (no Python frames)\n"
@@ -41,14 +41,14 @@ def python_stack() -> str:
 
 
 def say(text: str) -> None:
-    """Write a line to stderr. Who reads it may be gone, as a launcher that has died: the caller goes on."""
+    """Write a line to stderr. The reader may be gone, such as a launcher that has died: then do nothing."""
     with contextlib.suppress(OSError):
         print(text, file=sys.stderr, flush=True)
 
 
 @dataclass
 class _Peer:
-    """What the first process knows of another one."""
+    """State of another process, as process 0 knows it."""
 
     socket: socket.socket | None
     page: dict[str, Any] = field(default_factory=dict)
@@ -57,15 +57,15 @@ class _Peer:
 
 
 class Control:
-    """The control thread of one process; `where` says for each where it is. `timeout` is after how many seconds of
-    silence a process counts as dead."""
+    """Control thread of one process. `where` describes the host of each process; one that is silent for `timeout`
+    seconds counts as dead."""
 
     def __init__(self, rank: int, where: Sequence[str], timeout: float, listener: socket.socket | None) -> None:
         self.page = Page(rank)
         self.rank, self.size, self._where = rank, len(where), where
         self.verdict: Verdict | None = None
         self.everybody_ended = threading.Event()
-        self.sync_step: int | None = None  # at which all stop, once somebody is to be preempted
+        self.sync_step: int | None = None  # the step at which all processes stop, once one of them is preempted
         self.preemption = False
         self._steps_known = threading.Event()
         self._changed = threading.Event()
@@ -76,14 +76,14 @@ class Control:
         self._asked: dict[int, tuple[float, str]] = {}
         self._steps: dict[int, int] = {}
         self._writing = threading.Lock()
-        self._outbox: list[dict[str, Any]] = []  # what other threads have this one send
+        self._outbox: list[dict[str, Any]] = []  # messages of other threads, which this one sends
         self._writing_barriers = threading.Lock()
         self._barrier_counts: dict[str, int] = {}
         self._barriers: dict[tuple[str, int], threading.Event] = {}
-        self._arrived: dict[tuple[str, int], dict[int, float]] = {}  # who is at a barrier since when
+        self._arrived: dict[tuple[str, int], dict[int, float]] = {}  # the processes at each barrier, and since when
         self._differ_since: float | None = None
         self._stopped = False
-        # What is done when something has failed, and the threads that do it.
+        # Functions that are called after a failure, and the threads that run them.
         self._writing_acts = threading.Lock()
         self._acts: list[Callable[[], None]] = []
         self._acting: list[threading.Thread] = []
@@ -94,13 +94,13 @@ class Control:
 
     @staticmethod
     def listen(bind: str | None) -> tuple[socket.socket, str]:
-        """A socket that the others connect to, and the address and secret that they need."""
+        """Return a listening socket for the other processes, and its address and secret as text."""
         listener = socket.create_server((bind or "", 0), backlog=1024)
         host = bind or _reachable_address()
         return listener, json.dumps([host, listener.getsockname()[1], secrets.token_hex(16)])
 
     def start(self, address: str, deadline: float) -> None:
-        """Connect, and start the thread. The first process waits for all others."""
+        """Connect, and start the thread. Process 0 waits for all others."""
         host, port, token = json.loads(address)
         if self.rank == 0:
             self._peers[0] = _Peer(None)
@@ -126,24 +126,24 @@ class Control:
         threading.Thread(target=self._run, name="weft control", daemon=True).start()
 
     def end(self, error: str | None) -> None:
-        """Tell the others that this process ends, and by which error, if by one."""
+        """Announce that this process ends, by this error or without one."""
         self.page.failed = error is not None
         self.page.ended = error or "without an error"
         self._changed.set()
 
     def stop(self) -> None:
-        """End the thread: nobody watches over this process any more."""
+        """End the thread: this process is not monitored any more."""
         self._stopped = True
         self.verdict = self.verdict or Verdict("died", "The processes were shut down (weft.distributed.shutdown).")
 
     def settle(self, seconds: float) -> None:
-        """Wait until something is known to have failed, or for so long."""
+        """Wait for a verdict, at most this long."""
         until = time.monotonic() + seconds
         while self.verdict is None and time.monotonic() < until:
             time.sleep(0.02)
 
-    def when_failed(self, act: Callable[[], None]) -> None:
-        """Have a function called, by a thread of its own, when something is known to have failed."""
+    def call_on_failure(self, act: Callable[[], None]) -> None:
+        """Register a function that a thread of its own calls when a failure is known."""
         with self._writing_acts:
             if act not in self._acts:
                 self._acts.append(act)
@@ -155,16 +155,18 @@ class Control:
         self._acting.append(thread)
         thread.start()
 
-    def failed_acts_end(self, seconds: float) -> bool:
-        """Whether all that is done because something has failed is done after so many seconds."""
+    def join_failure_calls(self, seconds: float) -> bool:
+        """Wait for the functions that failures call, at most this long; return whether all have ended."""
         until = time.monotonic() + seconds
         for thread in self._acting:
             thread.join(max(until - time.monotonic(), 0.0))
         return not any(thread.is_alive() for thread in self._acting)
 
     def barrier(self, name: str) -> None:
-        """Return when all processes have called it with this name as often as this one. It is apart from the order of
-        programs, so any thread may call it."""
+        """Wait until all processes have called it with this name as often as this one.
+
+        It is independent of the order of programs, so any thread may call it.
+        """
         with self._writing_barriers:
             count = self._barrier_counts[name] = self._barrier_counts.get(name, 0) + 1
             done = self._barriers.setdefault((name, count), threading.Event())
@@ -186,7 +188,7 @@ class Control:
     # -- preemption ------------------------------------------------------------------------------------------------
 
     def reached_sync_point(self, step: int) -> bool:
-        """Whether all processes stop at this step, since one of them was told to end."""
+        """Return whether all processes stop at this step, since one of them is preempted."""
         if threading.current_thread() is threading.main_thread() and not self.page.preempted:
             if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
                 signal.signal(signal.SIGTERM, lambda *_: self._preempt())
@@ -234,7 +236,7 @@ class Control:
                     sent = time.monotonic()
                     while self._outbox:
                         self._tell_first(self._outbox.pop(0))
-                    self._tell_first({"page": self.page.written()})
+                    self._tell_first({"page": self.page.to_json()})
                     if self.rank == 0:
                         self._judge()
 
@@ -258,7 +260,7 @@ class Control:
         self._handle(0, message)
 
     def _read(self, rank: int) -> bool:
-        """Handle what a process has sent; whether its socket is still open."""
+        """Handle the messages of a process; return whether its socket is still open."""
         peer = self._peers[rank]
         assert peer.socket is not None
         try:
@@ -276,7 +278,7 @@ class Control:
         return True
 
     def _lost(self, rank: int) -> None:
-        """The socket of a process is closed."""
+        """Handle the closed socket of a process."""
         if self.everybody_ended.is_set() or self._stopped:
             return
         if self.rank == 0:
@@ -327,14 +329,14 @@ class Control:
 
     def _fail_here(self, verdict: Verdict) -> None:
         if self.verdict is None:
-            with self._writing_acts:  # whoever sees the verdict finds that it is acted on
+            with self._writing_acts:  # a thread that sees the verdict finds its functions started
                 for act in self._acts:
                     self._act(act)
                 self.verdict = verdict
             if self.page.ended is None:
                 say(f"weft: process {self.rank}: {verdict.text}")
 
-    # -- what the first process finds out --------------------------------------------------------------------------
+    # -- verdicts of process 0 -------------------------------------------------------------------------------------
 
     def _name(self, rank: int) -> str:
         return f"Process {rank} ({self._where[rank]})"
@@ -349,7 +351,7 @@ class Control:
         return f"when last heard of it was {doing} {last}{here}"
 
     def _judge(self) -> None:
-        """Compare the pages of all processes."""
+        """Compare the pages of all processes, and broadcast what follows."""
         now = time.monotonic()
         pages = {rank: peer.page for rank, peer in self._peers.items() if peer.page}
         for check in (self._judge_order, self._judge_ended, self._judge_silence, self._judge_stuck):
@@ -373,7 +375,7 @@ class Control:
                         return
 
     def _is_compared(self, now: float, *ranks: int) -> bool:
-        """Whether processes that differ are about to find out by themselves, and to say more about it."""
+        """Return whether processes that differ are in a comparison, which reports the difference in detail."""
         if not any(self._peers[rank].page["comparing"] for rank in ranks):
             return False
         since = self._differ_since = self._differ_since or now
@@ -383,7 +385,7 @@ class Control:
         for rank, page in pages.items():
             if page["ended"] is None:
                 continue
-            # One that ended without an error has sent all that belongs to what it took part in.
+            # A process that ended without an error has sent all messages of the sections that it took part in.
             waiting = [
                 r
                 for r, p in pages.items()
@@ -412,7 +414,7 @@ class Control:
                 other = pages.get(rank)
                 if other is not None and other["wait"] is None and other["ended"] is None:
                     if page["wait"][3] and not other["sections"] and not _has_begun_more(page, other):
-                        continue  # it has started all that the others wait for, and does something else meanwhile
+                        continue  # it has started everything that the others wait for
                     what, seconds, count = late.get(rank, (page["wait"][1], 0.0, 0))
                     late[rank] = what, max(seconds, page["wait"][2]), count + 1
         for (name, _), arrived in self._arrived.items():
@@ -446,7 +448,7 @@ class Control:
 
 
 def _has_begun_more(page: dict[str, Any], other: dict[str, Any]) -> bool:
-    """Whether a process has begun something together with another one that the other has not."""
+    """Return whether a process has begun a section with another one that the other has not begun."""
     counts = {tuple(ranks): entries[-1][0] for ranks, entries in other["records"]}
     return any(
         other["rank"] in ranks and entries[-1][0] > counts.get(tuple(ranks), 0) for ranks, entries in page["records"]
@@ -454,7 +456,7 @@ def _has_begun_more(page: dict[str, Any], other: dict[str, Any]) -> bool:
 
 
 def _line(connection: socket.socket) -> str:
-    """The first line that a process sends, and nothing of what follows."""
+    """Read the first line that a process sends, and no more."""
     data = b""
     with contextlib.suppress(OSError):
         while len(data) < 100 and (byte := connection.recv(1)) not in (b"", b"\n"):
@@ -463,7 +465,7 @@ def _line(connection: socket.socket) -> str:
 
 
 def _reachable_address() -> str:
-    """An address of this host that other hosts reach."""
+    """Return an address of this host that other hosts can reach."""
     for find in (_routed_address, lambda: socket.gethostbyname(socket.gethostname())):
         with contextlib.suppress(OSError):
             return find()
@@ -471,7 +473,7 @@ def _reachable_address() -> str:
 
 
 def _routed_address() -> str:
-    """The address of the interface by which packets leave; none is sent."""
+    """Return the address of the interface that routes to other hosts; no packet is sent."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect(("192.0.2.1", 9))
         return str(probe.getsockname()[0])

@@ -1,4 +1,4 @@
-"""Which GPUs each of several processes has: they tell each other what they see, and who sees the same shares it out."""
+"""Assignment of GPUs to processes: processes exchange what they see, and those that see the same GPUs divide them."""
 
 from __future__ import annotations
 
@@ -12,16 +12,18 @@ from weft.runtime.processes import world
 
 
 class Gpu(NamedTuple):
-    """A GPU that a process sees: what it is called, and what no other GPU is called, on any host."""
+    """GPU that a process sees: its name, and an identifier that is unique among all hosts."""
 
     name: str
     hardware: str
 
 
-def gpus_of_all(seen: Sequence[Gpu], chosen: Sequence[int] | None) -> list[dict[int, Gpu]]:
-    """The GPUs of each process, by the indices that the driver has for them there. `seen` are those that this process
-    sees, and `chosen` the indices of those that it is to use, if somebody has said so. All processes call it together,
-    and all raise if they cannot agree."""
+def assign_gpus(seen: Sequence[Gpu], chosen: Sequence[int] | None) -> list[dict[int, Gpu]]:
+    """Return the GPUs of each process by the indices of its driver.
+
+    `seen` are the GPUs that this process sees, and `chosen` the indices of those that it uses, if they were specified.
+    All processes call it together, and all raise if the choices conflict.
+    """
     here = world.current()
     told = [json.dumps([seen, None if chosen is None else list(chosen), here.page.where]).encode()]
     if here.size > 1:
@@ -29,7 +31,7 @@ def gpus_of_all(seen: Sequence[Gpu], chosen: Sequence[int] | None) -> list[dict[
             told = here.all_gather(told[0], doing="weft.devices('gpu')")
     processes = [json.loads(text) for text in told]
     everywhere = [[Gpu(*gpu) for gpu in gpus] for gpus, _, _ in processes]
-    indices = shared_out(
+    indices = divide_gpus(
         [[gpu.hardware for gpu in gpus] for gpus in everywhere],
         [chosen for _, chosen, _ in processes],
         [where for _, _, where in processes],
@@ -37,12 +39,14 @@ def gpus_of_all(seen: Sequence[Gpu], chosen: Sequence[int] | None) -> list[dict[
     return [{i: gpus[i] for i in own} for gpus, own in zip(everywhere, indices, strict=True)]
 
 
-def shared_out(
+def divide_gpus(
     seen: Sequence[Sequence[str]], chosen: Sequence[Sequence[int] | None], where: Sequence[str]
 ) -> list[list[int]]:
-    """Which of the GPUs that it sees each process has, by their positions. Those that are not chosen by anybody are
-    divided among the processes that see the same ones and have chosen none, in the order of their ranks, so that the
-    counts differ by one at most. `where` says where each process is, for errors."""
+    """Return the positions of each process's GPUs among those that it sees.
+
+    GPUs that no process has chosen are divided among the processes that see the same GPUs and have chosen none, in the
+    order of their ranks; the counts differ by one at most. `where` describes the host of each process, for errors.
+    """
     owned: list[list[int]] = [[] for _ in seen]
     taken: dict[str, int] = {}
     for rank, indices in enumerate(chosen):
@@ -58,11 +62,11 @@ def shared_out(
         free = [gpu for gpu in seen[ranks[0]] if gpu not in taken]
         if len(free) < len(ranks):
             raise ArgumentError(
-                f"There are more processes on {where[ranks[0]].split(',')[0]} than GPUs for them.",
+                f"There must be a GPU for each process on {where[ranks[0]].split(',')[0]}.",
                 received=f"processes {', '.join(map(str, ranks))}, and {len(free)} of {len(seen[ranks[0]])} GPUs",
                 fix=(
                     f"python -m weft.launch -n {max(len(free), 1)} train.py   starts a process for each GPU of a host",
-                    "CUDA_VISIBLE_DEVICES=''   in processes that are to use none",
+                    "CUDA_VISIBLE_DEVICES=''   in processes that shall use none",
                 ),
             )
         each, more = divmod(len(free), len(ranks))
@@ -76,12 +80,12 @@ def shared_out(
 
 
 def _take(taken: dict[str, int], rank: int, gpus: Sequence[str], where: Sequence[str]) -> None:
-    """Note whose GPUs these are. One cannot be that of two processes."""
+    """Assign GPUs to a process; raise if one belongs to another process already."""
     for gpu in gpus:
         other = taken.setdefault(gpu, rank)
         if other != rank:
             raise ArgumentError(
-                f"Processes {other} ({where[other]}) and {rank} ({where[rank]}) would use the same GPU.",
+                f"Processes {other} ({where[other]}) and {rank} ({where[rank]}) cannot use the same GPU.",
                 received=f"GPU {gpu}",
                 fix="weft.distributed.initialize(local_device_ids=...) with other ones in each process of a host",
             )
@@ -92,7 +96,7 @@ def _check_chosen(rank: int, indices: Sequence[int], seen: Sequence[str], where:
         one = f"indices from 0 to {len(seen) - 1}; see nvidia-smi and CUDA_VISIBLE_DEVICES"
         none = "no local_device_ids, since there is no GPU that it sees; see nvidia-smi and CUDA_VISIBLE_DEVICES"
         raise ArgumentError(
-            f"local_device_ids of process {rank} ({where}) are indices of GPUs that it sees.",
+            f"local_device_ids of process {rank} ({where}) must be indices of GPUs that it sees.",
             received=f"{list(indices)}, and it sees {len(seen) or 'none'}",
             fix=one if seen else none,
         )

@@ -1,7 +1,7 @@
-"""Parts of an array from processes that have them to processes that want them: each is sent only what it lacks.
+"""Exchange of boxes of an array between processes: each receives only the elements that it lacks.
 
-An array is split into boxes, each of which one or several processes have; what a process wants are other boxes. All
-know both, so each computes by itself what it sends and receives, and there is one message between two processes.
+An array is split into boxes, each owned by one or several processes; each process wants other boxes. All processes know
+both, so each computes by itself what it sends and receives, in one message between any two processes.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ import numpy as np
 from weft.runtime.processes.transport import Message
 from weft.runtime.processes.world import World, together
 
-Box = tuple[tuple[int, int], ...]  # for each dimension where it begins and ends
+Box = tuple[tuple[int, int], ...]  # start and end in each dimension
 
 
 class Piece(NamedTuple):
-    """Elements in `box` that one process has, in its part `source`, and another one wants."""
+    """Elements in `box` of the array, contained in the box `source` of process `sender`, that another process wants."""
 
     box: Box
     source: Box
     sender: int
 
 
-def box_of(index: Sequence[slice], shape: Sequence[int]) -> Box:
-    """The box that slices cut out of an array."""
+def slice_box(index: Sequence[slice], shape: Sequence[int]) -> Box:
+    """Return the box of an array that slices select."""
     return tuple(s.indices(size)[:2] for s, size in zip(index, shape, strict=True))
 
 
-def size_of(box: Box) -> int:
-    """How many elements a box has."""
+def box_size(box: Box) -> int:
+    """Return the number of elements of a box."""
     return math.prod(max(0, end - start) for start, end in box)
 
 
@@ -41,19 +41,22 @@ def _common(a: Box, b: Box) -> Box:
 
 
 def pieces(owners: Mapping[Box, Sequence[int]], wanted: Sequence[Box], rank: int) -> list[Piece]:
-    """Of what boxes that process `rank` wants consist, each piece once. `owners` has the processes of each part. What
-    it has itself it takes from there; else processes that have the same take turns."""
+    """Return the pieces that make up the boxes that process `rank` wants, each once.
+
+    `owners` has the processes that own each box. A process is its own sender if it can be; otherwise the owners take
+    turns.
+    """
     found: dict[Box, Piece] = {}
     for box in dict.fromkeys(wanted):
         for source, processes in owners.items():
             common = _common(box, source)
-            if size_of(common) and common not in found:
+            if box_size(common) and common not in found:
                 sender = rank if rank in processes else processes[rank % len(processes)]
                 found[common] = Piece(common, source, sender)
     return list(found.values())
 
 
-def moved(
+def exchange_boxes(
     parts: Mapping[Box, np.ndarray],
     owners: Mapping[Box, Sequence[int]],
     wanted: Mapping[int, Sequence[Box]],
@@ -62,14 +65,17 @@ def moved(
     line: str | None = None,
     world: World | None = None,
 ) -> list[np.ndarray]:
-    """The boxes that this process wants. `parts` are those that it has, and `wanted` what each process wants; all of
-    them call it together. `world` is the current one by default."""
+    """Exchange boxes, and return those that this process wants.
+
+    `parts` are the boxes that it has, and `wanted` those that each process wants. All of them call it together.
+    `world` is the current one by default.
+    """
     ranks = sorted({*wanted, *(p for processes in owners.values() for p in processes)})
     with together(ranks, what, line=line, world=world) as world:
         rank = world.rank
         tag = world.data_tag(0)
         received: dict[Box, np.ndarray] = {}
-        buffers: list[np.ndarray] = []  # what is sent and received stays until the end
+        buffers: list[np.ndarray] = []  # kept alive until all messages have ended
         sends, receives = [], []
         for peer in ranks:
             if peer == rank:
@@ -83,7 +89,7 @@ def moved(
         for peer in ranks:
             into = [p for p in own if p.sender == peer != rank]
             if into:
-                sizes = [size_of(p.box) for p in into]
+                sizes = [box_size(p.box) for p in into]
                 packed = np.empty(sum(sizes), dtype)
                 buffers.append(packed)
                 receives.append(Message(peer, tag, packed.ctypes.data, packed.nbytes))
@@ -98,7 +104,7 @@ def moved(
             results[box] = np.empty([max(0, end - start) for start, end in box], dtype)
             for p in own:
                 common = _common(box, p.box)
-                if size_of(common):
+                if box_size(common):
                     value = received.get(p.box)
                     from_here = _cut(parts[p.source], p.source, common) if value is None else _cut(value, p.box, common)
                     _cut(results[box], box, common)[...] = from_here

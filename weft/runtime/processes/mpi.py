@@ -15,27 +15,27 @@ from weft.runtime.processes.transport import Message, Messages, NothingBorrowed,
 
 mpi4py = lazy("mpi4py")
 
-# What launchers tell the processes that they start: MPICH and Intel MPI, Open MPI, Slurm, MVAPICH.
+# Environment variables that launchers set: MPICH and Intel MPI, Open MPI, Slurm, MVAPICH.
 LAUNCHED = ("PMI_SIZE", "PMIX_RANK", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE")
 
 
 def is_launched() -> bool:
-    """Whether a launcher of MPI has started this process."""
+    """Return whether a launcher of MPI has started this process."""
     return any(name in os.environ for name in LAUNCHED)
 
 
 def is_installed() -> bool:
-    """Whether there is an mpi4py."""
+    """Return whether mpi4py is installed."""
     return importlib.util.find_spec("mpi4py") is not None
 
 
 class MpiTransport(Messages):
-    """Messages by a communicator of their own."""
+    """Transport by a communicator of its own."""
 
     def __init__(self, communicator: Any = None) -> None:
         if not is_installed():
             raise ArgumentError(
-                "This process was started by MPI, and mpi4py is not installed.",
+                "mpi4py must be installed in a process that MPI has started.",
                 fix="pip install 'weft-jit[mpi]'   (or mpi4py for the MPI of this machine)",
             )
         # A process that has lost another one must be able to end: finalizing would wait for the dead.
@@ -49,14 +49,14 @@ class MpiTransport(Messages):
         self.name = f"mpi4py {mpi4py.__version__}, {MPI.Get_library_version().split(chr(10))[0].strip(chr(0))[:80]}"
 
     def start(self, sends: Sequence[Message], receives: Sequence[Message]) -> MpiRequest:
-        """Start to send and receive; returns at once."""
+        """Start to send and receive; return at once."""
         communicator, byte, at = self._communicator, self._mpi.BYTE, self._mpi.memory.fromaddress
         requests = [communicator.Irecv([at(m.address, m.nbytes), byte], m.peer, m.tag) for m in receives]
         requests += [communicator.Isend([at(m.address, m.nbytes), byte], m.peer, m.tag) for m in sends]
         return MpiRequest(self, requests, receives)
 
     def error(self, error: Any) -> TransportError:
-        """What MPI has raised, and who has died as far as it knows (ULFM: some implementations of MPI survive)."""
+        """Convert an error of MPI, with the processes that have died if MPI knows them (ULFM)."""
         mpi = self._mpi
         kinds = {getattr(mpi, name, None) for name in ("ERR_PROC_FAILED", "ERR_PROC_FAILED_PENDING", "ERR_REVOKED")}
         if error.Get_error_class() not in kinds - {None, mpi.ERR_UNKNOWN}:
@@ -66,11 +66,11 @@ class MpiTransport(Messages):
         group.Free()
         return TransportError(f"MPI: {error}", lost)
 
-    def shrunk(self, seconds: float) -> MpiTransport:
-        """The transport of those that are left, if this MPI survives the death of processes (ULFM)."""
+    def shrink(self, seconds: float) -> MpiTransport:
+        """Return the transport of the surviving processes, if this MPI supports that (ULFM)."""
         outcome: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
-        def shrink() -> None:
+        def run() -> None:
             try:
                 self._communicator.Revoke()
                 outcome.put(self._communicator.Shrink())
@@ -79,8 +79,8 @@ class MpiTransport(Messages):
             except self._mpi.Exception as error:
                 outcome.put(TransportError(f"MPI: {error}"))
 
-        # Open MPI's nonblocking form fails on communicators that are revoked, and the other has no time limit.
-        threading.Thread(target=shrink, name="weft shrink", daemon=True).start()
+        # Open MPI's nonblocking form fails on revoked communicators, and the blocking one has no timeout.
+        threading.Thread(target=run, name="weft shrink", daemon=True).start()
         try:
             left = outcome.get(timeout=seconds)
         except queue.Empty:
@@ -97,7 +97,7 @@ class MpiTransport(Messages):
 
 
 class MpiRequest(NothingBorrowed):
-    """Messages under way: those that are received first."""
+    """Pending messages, receives first."""
 
     def __init__(self, transport: MpiTransport, requests: list[Any], receives: Sequence[Message]) -> None:
         self._transport = transport
@@ -108,7 +108,7 @@ class MpiRequest(NothingBorrowed):
         self._done = not requests
 
     def test(self) -> bool:
-        """Whether all messages have ended."""
+        """Make progress, and return whether all messages have ended."""
         if self._done:
             return True
         try:
@@ -124,7 +124,7 @@ class MpiRequest(NothingBorrowed):
         return self._done
 
     def _first_error(self, error: Any) -> Any:
-        """What is wrong with one of the messages, where MPI says that it is in its status."""
+        """Return the error of the first failed message if MPI reports it in a status, otherwise the error itself."""
         mpi = self._mpi
         if error.Get_error_class() != mpi.ERR_IN_STATUS:
             return error

@@ -1,5 +1,7 @@
-"""The order of what is started together and goes on by itself, as collectives of GPUs do: these have no tags, so
-processes tell each other what they have started, and nobody takes results before it was compared."""
+"""The order in which processes start asynchronous collectives, such as those of GPUs.
+
+These have no tags, so processes compare digests of what they have started, and results are read only after that.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +14,12 @@ import numpy as np
 from weft.runtime.processes.transport import Message, TransportError
 from weft.runtime.processes.world import ORDER, World
 
-# So many messages are under way before somebody looks at them, if nobody waits for results.
+# Most pending messages before they are checked, if no results are waited for.
 MOST_UNDER_WAY = 64
 
 
 class Order:
-    """What processes have started, compared along a ring of them: each tells the next one."""
+    """Comparison of what processes have started, along a ring: each sends its digest to the next one."""
 
     def __init__(self, world: World, ranks: Sequence[int]) -> None:
         own = ranks.index(world.rank)
@@ -27,8 +29,10 @@ class Order:
         self._under_way: deque[tuple[Any, np.ndarray, np.ndarray]] = deque()
 
     def tell(self, chain: str) -> None:
-        """Tell the next process the digest of all that was started so far, and have that of the one before compared
-        when it comes. Who tells has the world's lock."""
+        """Send the digest of everything that was started to the next process, and receive that of the previous one.
+
+        The caller holds the world's lock.
+        """
         if len(self._under_way) >= MOST_UNDER_WAY:
             try:
                 self.is_compared()
@@ -43,8 +47,10 @@ class Order:
         self._under_way.append((request, sent, received))
 
     def is_compared(self) -> bool:
-        """Whether all that was told has been compared; not yet, if another thread does something with other processes.
-        A `TransportError` says that it differs."""
+        """Return whether all digests have been compared; False while another thread is in a section.
+
+        Raise TransportError if they differ.
+        """
         if not self._world.lock.acquire(blocking=False):
             return False
         try:
@@ -60,6 +66,6 @@ class Order:
             self._world.lock.release()
 
 
-def order_of(world: World, ranks: tuple[int, ...]) -> Order:
-    """The order of these processes, one object for each set of them."""
+def get_order(world: World, ranks: tuple[int, ...]) -> Order:
+    """Return the order of these processes, one object for each set of them."""
     return world.orders.get(ranks) or world.orders.setdefault(ranks, Order(world, ranks))

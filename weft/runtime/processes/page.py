@@ -1,4 +1,4 @@
-"""What a process is doing, as others are told, and what is known to have failed."""
+"""The state of a process as it is sent to the others, and verdicts about failures."""
 
 from __future__ import annotations
 
@@ -14,48 +14,48 @@ from typing import Any
 from weft.base.dataclass import dataclass
 from weft.base.errors import ProcessFailureError, ProgramMismatchError
 
-RECORDS = 64  # how many of the last sections of each set of processes are compared
+RECORDS = 64  # number of the latest sections of each set of processes that are compared
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What has failed, as all processes are told."""
+    """Failure, as it is broadcast to all processes."""
 
     kind: str  # "died" or "mismatch"
     text: str
     processes: tuple[int, ...] = ()
 
     def raise_(self) -> None:
-        """Raise the error that it is."""
+        """Raise the failure as an error."""
         if self.kind == "mismatch":
             fix = "let all processes call the same functions in the same order, with arguments of the same types"
             raise ProgramMismatchError(self.text, fix=fix)
         raise ProcessFailureError(self.text, failed_processes=self.processes)
 
 
-# What a process does with others before it has done anything.
+# `doing` of a process that has not entered any section.
 NOTHING_YET = "nothing with others yet"
 
 
 def where_is_this() -> str:
-    """How messages name this process besides its index."""
+    """Return the host and pid of this process, for messages."""
     return f"host {platform.node()}, pid {os.getpid()}"
 
 
 class Page:
-    """What a process is doing. Other threads read it while it changes: each entry is replaced as a whole."""
+    """State of a process. Other threads read it while it changes: each entry is replaced as a whole."""
 
     def __init__(self, rank: int) -> None:
         self.rank = rank
         self.where = where_is_this()
-        # For whom, in what, since when, and whether it goes on by itself where it has been started.
+        # The processes that it waits for, the section, since when, and whether that makes progress once started.
         self.wait: tuple[tuple[int, ...], str, float, bool] | None = None
-        self.sections = 0  # how many it is in, in which something is done or started together
+        self.sections = 0  # number of nested sections that it is in
         self.doing: str = NOTHING_YET
         self.chains: dict[tuple[int, ...], tuple[int, str]] = {}
         self.records: dict[tuple[int, ...], list[tuple[int, str, str]]] = {}
-        self.comparing = False  # whether it compares what is to be run with others
-        self.ended: str | None = None  # how, once it has
+        self.comparing = False  # whether it compares a program with others
+        self.ended: str | None = None  # the reason, once it has ended
         self.failed = False  # whether by an error
         self.preempted = False
         self.step: int | None = None
@@ -63,8 +63,10 @@ class Page:
 
     @contextlib.contextmanager
     def waiting(self, peers: Sequence[int], doing: str, started: bool = False) -> Iterator[None]:
-        """While this process waits for others. `started` says that it is for what goes on by itself once it has been
-        started, as work of GPUs does."""
+        """Show in the block that this process waits for others.
+
+        `started`: it waits for work that makes progress once it has been started, as work of GPUs does.
+        """
         self.wait = (tuple(peers), doing, time.monotonic(), started)
         try:
             yield
@@ -72,17 +74,17 @@ class Page:
             self.wait = None
 
     def record(self, ranks: tuple[int, ...], what: str, digest: str, line: str | None) -> str:
-        """Note the next section of a set of processes; returns the digest of all of them."""
+        """Record the next section of a set of processes; return the digest of all their sections."""
         count, before = self.chains.get(ranks, (0, ""))
         chain = hashlib.blake2b(f"{before} {digest}".encode(), digest_size=16).hexdigest()
         self.chains[ranks] = count + 1, chain
         self.doing = f"{what}" + (f" at {line}" if line else "")
-        # The list is replaced, not changed: the control thread may be writing it down.
+        # The list is replaced, not changed: the control thread may be serializing it.
         self.records[ranks] = [*self.records.get(ranks, [])[1 - RECORDS :], (count + 1, chain, self.doing)]
         return chain
 
-    def written(self) -> dict[str, Any]:
-        """The page as JSON has it. Clocks differ, so it says for how long."""
+    def to_json(self) -> dict[str, Any]:
+        """Return the page for JSON. Clocks differ between hosts, so it has durations, not times."""
         wait = self.wait
         return {
             "rank": self.rank,

@@ -1,8 +1,8 @@
-"""A collective of devices in several processes: what each process computes of it, and what they send each other.
+"""Collectives of devices in several processes: the part that each process computes, and the values that they exchange.
 
-The collective is a jaxpr of the operands of all members. What depends on operands of one process only is computed
-there, and what others need of it is sent: sums of its own members, slices, or operands as they are. So every process
-evaluates the same equations as one process would, and gets the same bits.
+A collective is a jaxpr of the operands of all members. Values that depend on operands of one process only are computed
+there and sent to the processes that need them: sums of its own members, slices, or operands as they are. So every
+process evaluates the same equations as one process would, and gets the same bits.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from weft.ir.jaxpr import Equation, Jaxpr, Literal, Var
 
 @dataclass(frozen=True)
 class Source:
-    """A value to send: an operand of this process, or a result of its first jaxpr, by index."""
+    """Value to send: an operand of this process, or a result of its first jaxpr, by index."""
 
     is_operand: bool
     index: int
@@ -25,10 +25,12 @@ class Source:
 
 @dataclass(frozen=True)
 class ProcessParts:
-    """What one process does. `first` computes values to send from the operands of its members (None if those are
-    operands themselves); `sends` are pairs of a process and a value, `receives` of a process and a type, both in the
-    order in which they are started; `second` computes the results of its members from their operands, the results of
-    `first`, and what was received."""
+    """Part of one process in a collective.
+
+    `first` computes the values to send from the operands of its members (None if all are operands). `sends` are pairs
+    of a process and a value, `receives` of a process and a type, both in the order in which they are started. `second`
+    computes the results of its members from their operands, the results of `first` and the received values.
+    """
 
     first: Jaxpr | None
     sends: tuple[tuple[int, Source], ...]
@@ -37,9 +39,9 @@ class ProcessParts:
 
 
 def process_parts(jaxpr: Jaxpr, operands: Sequence[int], results: Sequence[int], rank: int) -> ProcessParts:
-    """The part of process `rank` in a collective whose operands and results are of these processes."""
+    """Return the part of process `rank` in a collective, given the processes of its operands and results."""
     if jaxpr.constvars:
-        raise InternalError("The jaxpr of a collective has constants.", stage="run")
+        raise InternalError("The jaxpr of a collective must have no constants.", stage="run")
     order = {v: i for i, v in enumerate([*jaxpr.invars, *(v for e in jaxpr.eqns for v in e.outvars)])}
     of: dict[Var, frozenset[int]] = {v: frozenset([p]) for v, p in zip(jaxpr.invars, operands, strict=True)}
     defined_by: dict[Var, Equation] = {}
@@ -49,7 +51,7 @@ def process_parts(jaxpr: Jaxpr, operands: Sequence[int], results: Sequence[int],
             of[v], defined_by[v] = owners, equation
 
     def missing(process: int) -> list[Var]:
-        """What a process needs of others, in order."""
+        """Return the variables that a process needs from others, in order."""
         found: set[Var] = set()
         seen: set[Any] = set()
         stack = [v for v, p in zip(jaxpr.outvars, results, strict=True) if p == process]
@@ -73,14 +75,14 @@ def process_parts(jaxpr: Jaxpr, operands: Sequence[int], results: Sequence[int],
         for v in vs
     )
     received = sorted(missing(rank), key=lambda v: (min(of[v]), order[v]))
-    first = _needed(jaxpr, own, computed) if computed else None
+    first = _extract_jaxpr(jaxpr, own, computed) if computed else None
     mine = [v for v, p in zip(jaxpr.outvars, results, strict=True) if p == rank]
-    second = _needed(jaxpr, [*own, *computed, *received], mine)
+    second = _extract_jaxpr(jaxpr, [*own, *computed, *received], mine)
     return ProcessParts(first, sends, tuple((min(of[v]), v.aval) for v in received), second)
 
 
-def _needed(jaxpr: Jaxpr, invars: Sequence[Var], outvars: Sequence[Any]) -> Jaxpr:
-    """The equations that compute some variables from others."""
+def _extract_jaxpr(jaxpr: Jaxpr, invars: Sequence[Var], outvars: Sequence[Any]) -> Jaxpr:
+    """Return the jaxpr of the equations that compute some variables from others."""
     needed = {v for v in outvars if type(v) is Var} - set(invars)
     equations = []
     for equation in reversed(jaxpr.eqns):

@@ -1,4 +1,4 @@
-"""Reductions in pieces: every process reduces one piece of all operands, and then all gather the pieces.
+"""Reductions in pieces: every process reduces one piece of all operands (reduce-scatter), then all gather the pieces.
 
 Each element is reduced by the same equations as in one process, so the results have the same bits.
 """
@@ -16,21 +16,21 @@ from weft.primitives.movement.shape import reshape
 from weft.primitives.movement.slicing import slice as slice_primitive
 from weft.trace.closed import stage_subjaxpr
 
-# Reductions of so many bytes over at least so many processes are done in pieces: of n bytes over P processes each sends
-# 2 n (P - 1) / P instead of n (P - 1), in two exchanges instead of one.
+# Least bytes and processes for reductions in pieces: of n bytes over P processes each sends 2 n (P - 1) / P instead of
+# n (P - 1), in two exchanges instead of one.
 FROM_BYTES, FROM_PROCESSES = 1 << 16, 3
 
 
 def is_in_pieces(equation: Equation, processes: int) -> bool:
-    """Whether a collective over so many processes is done in pieces."""
+    """Return whether a collective over this many processes is done in pieces."""
     if not isinstance(equation.primitive, AllReduce) or equation.params.get("axis_index_groups") is not None:
         return False
     aval: Any = equation.invars[0].aval
     return processes >= FROM_PROCESSES and math.prod(aval.shape) * aval.dtype.itemsize >= FROM_BYTES
 
 
-def reduced_pieces(equation: Equation, members: int, pieces: int) -> Jaxpr:
-    """From the operands of all members: each piece of what all of them get."""
+def stage_piece_reduction(equation: Equation, members: int, pieces: int) -> Jaxpr:
+    """Stage the reduction of the operands of all members to the pieces of their common result."""
     primitive: Any = equation.primitive
     aval: Any = equation.invars[0].aval
     count = math.prod(aval.shape)
@@ -48,8 +48,8 @@ def reduced_pieces(equation: Equation, members: int, pieces: int) -> Jaxpr:
     return stage_subjaxpr(function, [aval] * members, name=f"pieces of {primitive.name} of {members}")
 
 
-def gathered_pieces(aval: Any, members: int, pieces: int) -> Jaxpr:
-    """From the pieces of a value of some type: the value, for each member."""
+def stage_piece_gather(aval: Any, members: int, pieces: int) -> Jaxpr:
+    """Stage the concatenation of the pieces of a value, with a result for each member."""
     types = [array_type((size,), aval.dtype) for size in _sizes(math.prod(aval.shape), pieces)]
 
     def function(*args: Any) -> list[Any]:
@@ -59,6 +59,6 @@ def gathered_pieces(aval: Any, members: int, pieces: int) -> Jaxpr:
 
 
 def _sizes(count: int, pieces: int) -> list[int]:
-    """How many of so many elements each piece has: as many, but for the last ones."""
+    """Return the number of elements of each piece: equal, except for the last ones."""
     size = -(-count // pieces)
     return [max(0, min(size, count - i * size)) for i in range(pieces)]

@@ -1,8 +1,7 @@
 """Memory that the processes of a host share: each has one segment, which the others map.
 
-A segment is an anonymous file in memory, as large as the host's memory and empty: pages are there once they are used.
-So it grows without telling anybody, is limited by nothing but memory (`/dev/shm` has 64 MB in many containers), and is
-gone when the processes are, however they end.
+A segment is an anonymous file in memory, sparse and as large as the host's memory. So it grows without messages, is
+limited by memory only (`/dev/shm` has 64 MB in many containers), and is freed with the processes, however they end.
 """
 
 from __future__ import annotations
@@ -21,14 +20,14 @@ from weft.runtime.memory import out_of_memory
 PAGE = 4096
 LINE = 64  # bytes of a cache line
 WORD = 8
-# The first page has a token, by which a process knows that it has mapped the segment that it was told of.
+# The first page has a token that identifies the segment, for processes that map it.
 TOKEN_BYTES = 16
-# Free chunks keep their pages up to so many bytes.
+# Most bytes of pages that free chunks keep.
 MOST_POOLED = 1 << 28
 
 
 class Segment:
-    """A mapped segment; `words` are its 64-bit integers."""
+    """Mapped segment; `words` are its 64-bit integers."""
 
     def __init__(self, descriptor: int, size: int) -> None:
         self.map = mmap.mmap(descriptor, size)
@@ -37,7 +36,7 @@ class Segment:
 
 
 class OwnSegment(Segment):
-    """The segment of this process, `reserved` bytes of which are its caller's; chunks come from the rest of it."""
+    """Segment of this process. The caller uses its first `reserved` bytes, and chunks are allocated from the rest."""
 
     def __init__(self, reserved: int, readers: int) -> None:
         self._descriptor = os.memfd_create("weft")
@@ -46,19 +45,19 @@ class OwnSegment(Segment):
         super().__init__(self._descriptor, self._size)
         self.token = secrets.token_bytes(TOKEN_BYTES)
         self.map[:TOKEN_BYTES] = self.token
-        self._head = _rounded_up(readers * WORD, LINE)
-        self._end = _rounded_up(PAGE + reserved, PAGE)
+        self._head = _round_up(readers * WORD, LINE)
+        self._end = _round_up(PAGE + reserved, PAGE)
         self._free: dict[int, list[Chunk]] = {}
         self._pooled = 0
         self._unread: deque[Chunk] = deque()
         self.unread_bytes = 0
 
-    def described(self) -> list[Any]:
-        """How another process of the host finds it."""
+    def locate(self) -> list[Any]:
+        """Return what another process of the host needs to open the segment."""
         return [os.getpid(), self._descriptor, self._size, self.token.hex()]
 
     def take(self, nbytes: int) -> Chunk:
-        """A chunk that nobody reads, with room for so many bytes."""
+        """Allocate a chunk for `nbytes` bytes that no process reads any more."""
         self.reclaim()
         pages = 1 << max(nbytes + self._head - 1, 1).bit_length()
         pages = max(pages, PAGE)
@@ -71,23 +70,23 @@ class OwnSegment(Segment):
                 self._pooled -= pages
         else:
             chunk = Chunk(self, self._end, pages, self._head)
-            self._end = _rounded_up(self._end + pages, PAGE)
+            self._end = _round_up(self._end + pages, PAGE)
         if not chunk.is_populated:
             try:
-                # Without it, memory that is not there would be a signal where it is first written.
+                # Without it, a lack of memory would be a signal at the first write.
                 os.posix_fallocate(self._descriptor, chunk.offset, pages)
             except OSError:
-                raise out_of_memory("what processes send each other", nbytes) from None
+                raise out_of_memory("messages between processes", nbytes) from None
             chunk.is_populated = True
         return chunk
 
     def give(self, chunk: Chunk) -> None:
-        """Have a chunk back when all who are sent it have read it."""
+        """Return a chunk, which is reused when all receivers have read it."""
         self._unread.append(chunk)
         self.unread_bytes += chunk.pages
 
     def reclaim(self) -> None:
-        """Free the chunks that have been read."""
+        """Free the chunks that all receivers have read."""
         for _ in range(len(self._unread)):
             chunk = self._unread.popleft()
             if not chunk.is_read():
@@ -95,7 +94,7 @@ class OwnSegment(Segment):
                 continue
             self.unread_bytes -= chunk.pages
             if self._pooled + chunk.pages > MOST_POOLED:
-                first = _rounded_up(chunk.offset, mmap.PAGESIZE)
+                first = _round_up(chunk.offset, mmap.PAGESIZE)
                 self.map.madvise(mmap.MADV_REMOVE, first, (chunk.offset + chunk.pages - first) & -mmap.PAGESIZE)
                 chunk.forget()
             else:
@@ -104,8 +103,8 @@ class OwnSegment(Segment):
 
 
 class Chunk:
-    """A part of a segment. It begins with a word for each process of the host: how many messages in it that process has
-    read, ever."""
+    """Chunk of a segment. It begins with a word for each process of the host: the number of messages in the chunk that
+    the process has read since it exists."""
 
     __slots__ = ("_segment", "_sent", "address", "data", "is_populated", "offset", "pages")
 
@@ -117,22 +116,22 @@ class Chunk:
         self._sent: dict[int, int] = {}
 
     def sent_to(self, reader: int) -> None:
-        """Note that a reader, by its index among those of the host, is sent a message in this chunk."""
+        """Count a message in this chunk for a reader, given by its index among those of the host."""
         self._sent[reader] = self._sent.get(reader, 0) + 1
 
     def is_read(self) -> bool:
-        """Whether all messages in it have been read."""
+        """Return whether all messages in the chunk have been read."""
         words, first = self._segment.words, self.offset // WORD
         return all(words[first + reader] == count for reader, count in self._sent.items())
 
     def forget(self) -> None:
-        """Its pages are gone, and zero when they are there again."""
+        """Reset the counts: the pages were freed, and are zero when they are used again."""
         self.is_populated = False
         self._sent.clear()
 
 
-def opened(described: Iterable[Any]) -> Segment | None:
-    """The segment of another process of this host, or None if it cannot be mapped here."""
+def open_segment(described: Iterable[Any]) -> Segment | None:
+    """Map the segment of another process of this host; return None if that is impossible."""
     pid, descriptor, size, token = described
     try:
         own = os.open(f"/proc/{pid}/fd/{descriptor}", os.O_RDWR | os.O_CLOEXEC)
@@ -146,9 +145,9 @@ def opened(described: Iterable[Any]) -> Segment | None:
         return None
     finally:
         os.close(own)
-    # Another process may have the number in this namespace.
+    # In another PID namespace the number may be another process.
     return segment if segment.map[:TOKEN_BYTES].hex() == token else None
 
 
-def _rounded_up(size: int, unit: int) -> int:
+def _round_up(size: int, unit: int) -> int:
     return -(-size // unit) * unit

@@ -1,7 +1,7 @@
 """Transports: how processes send bytes to each other.
 
-A transport is small: who is here, messages of known sizes between two processes, and an end. All that processes do
-together is built on it once, in `world` and in the exchange of a backend.
+A transport is small: rank and size, messages of known sizes between two processes, and an end. Everything else is built
+on it once, in `world` and in the exchange of a backend.
 """
 
 from __future__ import annotations
@@ -11,21 +11,23 @@ from typing import NamedTuple, Protocol
 
 from weft.base.errors import InternalError
 
-# Messages of at most so many bytes are copied: that takes less than to say where they are and when they were read.
+# Messages of at most this many bytes are copied: that is faster than sharing their location and counting reads.
 SMALL = 448
 
 
 class SharedChunk(Protocol):
-    """Memory that processes of this host read where it is. It is used again when all who were sent it have read it."""
+    """Memory that processes of this host read in place. It is reused when all receivers have read it."""
 
     address: int
 
 
 class Message(NamedTuple):
-    """Bytes for a process, or from one: they match by tag, and of equal tags in the order in which they are started.
-    The memory at the address stays as it is until the request has ended. `chunk` is the shared memory that it is in, if
-    it is. Where `address` is None, what a process that is near sends is borrowed: it is read where that process has it,
-    unless it is small.
+    """Bytes to or from a process. Messages match by tag, and those of equal tags in the order in which they are
+    started.
+
+    The memory at the address must not change until the request has ended. `chunk` is the shared memory that contains
+    it, if any. A message that is received without an `address` from a near process is borrowed: it is read in the
+    memory of that process, unless it is small.
     """
 
     peer: int
@@ -36,25 +38,27 @@ class Message(NamedTuple):
 
 
 class Request(Protocol):
-    """Messages under way."""
+    """Pending messages."""
 
     def test(self) -> bool:
-        """Whether all of them have ended: what was sent may be overwritten, what was received is there. Asking makes
-        them progress."""
+        """Make progress, and return whether all messages have ended.
+
+        Then memory that was sent may be overwritten, and memory that was received is there.
+        """
         ...
 
-    def borrowed(self) -> Sequence[int]:
-        """The addresses of what is borrowed, in order, once they have ended."""
+    def borrowed_addresses(self) -> Sequence[int]:
+        """Return the addresses of borrowed messages, in order, once they have ended."""
         ...
 
     def release(self) -> None:
-        """What is borrowed has been read, and so have the chunks that were sent: their owners may write there again."""
+        """Declare borrowed messages and sent chunks as read: their owners may overwrite them."""
         ...
 
 
 class TransportError(RuntimeError):
-    """A transport could not deliver a message. `lost` says that processes have died, and which of them are known.
-    `fix` is what to do about an error that a library reports."""
+    """Failure of a transport to deliver a message. `lost` has the processes that have died, as far as they are known,
+    and is None if none has. `fix` is the remedy for an error that a library reports."""
 
     def __init__(self, what: str, lost: Sequence[int] | None = None, fix: str | None = None) -> None:
         super().__init__(what)
@@ -63,59 +67,61 @@ class TransportError(RuntimeError):
 
 
 class Transport(Protocol):
-    """What carries messages between processes: MPI, shared memory, or nothing for one process."""
+    """Carrier of messages between processes: MPI, shared memory, or nothing for one process."""
 
-    name: str  # with its version: processes must agree on it
+    name: str  # with the version: it must be the same in all processes
     rank: int
     size: int
-    tags: int  # tags are below
-    near: frozenset[int]  # the processes whose messages can be borrowed
+    tags: int  # exclusive bound of tags
+    near: frozenset[int]  # processes whose messages can be borrowed
 
     def take(self, nbytes: int) -> SharedChunk:
-        """Memory for what is sent to processes that are near, so that it need not be copied."""
+        """Allocate memory for messages to near processes, which need not be copied then."""
         ...
 
     def start(self, sends: Sequence[Message], receives: Sequence[Message]) -> Request:
-        """Start to send and receive; returns at once."""
+        """Start to send and receive; return at once."""
         ...
 
-    def shrunk(self, seconds: float) -> Transport:
-        """A transport for the processes that are left when some have died: all of them ask for it together, and wait
-        for each other for so long. A `TransportError` says why this transport cannot go on."""
+    def shrink(self, seconds: float) -> Transport:
+        """Return a transport for the surviving processes, which call it together and wait for each other this long.
+
+        Raise TransportError if the transport cannot go on.
+        """
         ...
 
     def close(self) -> None:
-        """Free what the transport has; all processes do so together."""
+        """Free the resources of the transport; all processes call it together."""
         ...
 
 
 class Messages:
-    """What transports have in common that only send messages."""
+    """Base of transports without shared memory."""
 
     near: frozenset[int] = frozenset()
 
     def take(self, nbytes: int) -> SharedChunk:
         raise InternalError("This transport has no shared memory.", stage="run")
 
-    def shrunk(self, seconds: float) -> Transport:
+    def shrink(self, seconds: float) -> Transport:
         raise TransportError("there are no other processes")
 
 
 class NothingBorrowed:
-    """What requests have in common that only receive at addresses; by itself, no messages at all."""
+    """Base of requests that only receive at addresses; by itself, a request without messages."""
 
     def test(self) -> bool:
         return True
 
-    def borrowed(self) -> Sequence[int]:
+    def borrowed_addresses(self) -> Sequence[int]:
         return ()
 
     def release(self) -> None:
-        """There is nothing to give back."""
+        """Do nothing: no message is borrowed."""
 
 
 class OneProcess(Messages):
-    """The transport of a process that is alone."""
+    """Transport of a single process."""
 
     name = "one process"
     rank = 0
@@ -124,8 +130,8 @@ class OneProcess(Messages):
 
     def start(self, sends: Sequence[Message], receives: Sequence[Message]) -> Request:
         if sends or receives:
-            raise InternalError("A process that is alone was to send a message.", stage="run")
+            raise InternalError("A process without others cannot send a message.", stage="run")
         return NothingBorrowed()
 
     def close(self) -> None:
-        """There is nothing to free."""
+        """Do nothing: there are no resources."""

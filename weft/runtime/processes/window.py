@@ -1,8 +1,8 @@
-"""Shared memory as a transport: processes of one host read each other's messages where they are.
+"""Shared memory as a transport: processes of one host read each other's messages in place.
 
-What is sent is in a chunk of the sender's segment; the receiver is told where by an entry in a ring, of which there is
-one for each pair of processes, and counts in the chunk what it has read. Small messages are in the entry itself. Each
-word is written by one process only, so there are no locks. Messages to other hosts go by the transport beneath.
+A message is in a chunk of the sender's segment. An entry in a ring (one for each ordered pair of processes) gives its
+location, and the receiver counts in the chunk the messages that it has read. Small messages are in the entry itself.
+Each word is written by one process only, so there are no locks. Messages to other hosts use the transport beneath.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from typing import Any
 
 from weft.base.errors import ArgumentError, ProgramMismatchError
 from weft.base.settings import config
-from weft.runtime.processes.segment import LINE, PAGE, WORD, Chunk, OwnSegment, Segment, opened
+from weft.runtime.processes.segment import LINE, PAGE, WORD, Chunk, OwnSegment, Segment, open_segment
 from weft.runtime.processes.transport import SMALL, Message, Messages, Request, Transport, TransportError
 
 ENTRIES = 256  # of a ring
-# The words of an entry: which one it is, written last; tag, offset and size of a message; and the offset of its chunk,
-# or -1 if the message is in the entry, behind these words.
+# The words of an entry: its number, written last; tag, offset and size of a message; and the offset of its chunk, or -1
+# if the message is in the entry, behind these words.
 INDEX, TAG, OFFSET, NBYTES, CHUNK = range(5)
 HEAD_BYTES = LINE
 ENTRY_BYTES = HEAD_BYTES + SMALL
 LINE_WORDS, ENTRY_WORDS = LINE // WORD, ENTRY_BYTES // WORD
-# A process that has sent so much which nobody has read yet waits.
+# A process whose unread messages have more bytes waits.
 MOST_UNREAD = 1 << 28
 
 
 class WindowTransport(Messages):
-    """Messages within a host by shared memory, others by another transport. `others` are the segments of the processes
-    that are near."""
+    """Transport within a host by shared memory, and by the transport `beneath` between hosts. `others` are the segments
+    of the other processes of the host."""
 
     def __init__(self, beneath: Transport, own: OwnSegment | None, others: dict[int, Segment]) -> None:
         self.beneath = beneath
@@ -43,38 +43,40 @@ class WindowTransport(Messages):
         self.rank, self.size, self.tags = beneath.rank, beneath.size, beneath.tags
         self.name = f"{beneath.name}, shared memory"
         self.near = frozenset(others)
-        self._own: Any = own  # None only where nobody is near
+        self._own: Any = own  # None only if no other process is on this host
         self._others = others
         self._sent = dict.fromkeys(others, 0)
         self._taken = dict.fromkeys(others, 0)
-        # Entries: where messages are, or what they are; their sizes; their chunks.
+        # Entries: tag, offset or content, size and chunk of messages.
         self._unsent: dict[int, deque[tuple[int, Any, int, int]]] = {rank: deque() for rank in others}
         self._arrived: dict[tuple[int, int], deque[tuple[Any, int, int]]] = {}
-        # In each segment there are a line for each process, which says how many of its entries were taken, and the
-        # rings for each process.
+        # Each segment has a cache line for each process with the number of its entries that were taken, and a ring for
+        # each process.
         self._rings = PAGE // WORD + self.size * LINE_WORDS
 
     def _fence(self) -> None:
-        """What this thread has read and written is before what it reads and writes from now on, for other processors
-        too: giving a lock back is a release, and taking it an acquisition, of the same word."""
+        """Order earlier reads and writes of this thread before later ones, for other processors too.
+
+        Releasing and acquiring a lock is a release and an acquire of the same word.
+        """
         self._barrier.release()
         self._barrier.acquire()
 
     def _taken_word(self, peer: int) -> int:
-        """The word in which a process says how many entries of another one it has taken."""
+        """Return the index of the word with the number of entries that were taken from a process."""
         return PAGE // WORD + peer * LINE_WORDS
 
     def _entry_word(self, peer: int, index: int) -> int:
-        """The first word of an entry for a process."""
+        """Return the index of the first word of an entry for a process."""
         return self._rings + (peer * ENTRIES + index % ENTRIES) * ENTRY_WORDS
 
     def take(self, nbytes: int) -> Chunk:
-        """A chunk of this process's segment."""
+        """Allocate a chunk of this process's segment."""
         result: Chunk = self._own.take(nbytes)
         return result
 
     def start(self, sends: Sequence[Message], receives: Sequence[Message]) -> Request:
-        """Start to send and receive; returns at once."""
+        """Start to send and receive; return at once."""
         far_sends = [m for m in sends if m.peer not in self.near]
         far_receives = [m for m in receives if m.peer not in self.near]
         chunks: dict[Any, Chunk] = {}
@@ -87,12 +89,12 @@ class WindowTransport(Messages):
         return WindowRequest(self, beneath, receives, own, [c for c in chunks.values() if c.address in lent])
 
     def give(self, chunks: Iterable[Chunk]) -> None:
-        """Have chunks back when all who were sent them have read them."""
+        """Return chunks, which are reused when all receivers have read them."""
         for chunk in chunks:
             self._own.give(chunk)
 
     def _send(self, message: Message, chunks: dict[Any, Chunk]) -> None:
-        """Tell a process where a message is. What is in ordinary memory is copied once for all who get it."""
+        """Send the location of a message to a process. Ordinary memory is copied once for all receivers."""
         peer, tag, address, nbytes, found = message
         chunk: Any = found
         if chunk is None and nbytes <= SMALL:
@@ -112,7 +114,7 @@ class WindowTransport(Messages):
         self._write_entries(peer)
 
     def _write_entries(self, peer: int) -> None:
-        """Write what there is for a process into the ring, as far as it has room."""
+        """Write the pending entries for a process to its ring, as far as it has room."""
         unsent, words = self._unsent[peer], self._own.words
         while unsent:
             sent = self._sent[peer]
@@ -128,7 +130,7 @@ class WindowTransport(Messages):
             words[at + INDEX] = self._sent[peer] = sent + 1
 
     def collect(self, peers: Iterable[int]) -> None:
-        """Take the entries that processes have written."""
+        """Take the entries that processes have written to their rings."""
         for peer in peers:
             words, first = self._others[peer].words, self._taken[peer]
             taken = first
@@ -144,8 +146,11 @@ class WindowTransport(Messages):
                 self._fence()
                 self._taken[peer] = self._own.words[self._taken_word(peer)] = taken
 
-    def arrived(self, message: Message) -> tuple[int, int] | None:
-        """Where a message and its chunk are, if it is there. What has an address is copied there."""
+    def receive(self, message: Message) -> tuple[int, int] | None:
+        """Receive a message, and return its address and chunk; None if it is not there yet.
+
+        It is copied if the receiver has an address for it.
+        """
         key = message.peer, message.tag
         waiting = self._arrived.get(key)
         if not waiting:
@@ -166,12 +171,12 @@ class WindowTransport(Messages):
         return address, chunk
 
     def has_read(self, peer: int, chunk: int) -> None:
-        """Tell a process that a message in a chunk of its segment has been read."""
+        """Count a message in a chunk of another process's segment as read."""
         self._fence()
         self._others[peer].words[chunk // WORD + self.rank] += 1
 
     def is_sent(self) -> bool:
-        """Whether others keep up with what this process sends."""
+        """Return whether all entries are written and the unread messages are few enough."""
         for peer, unsent in self._unsent.items():
             if unsent:
                 self._write_entries(peer)
@@ -179,18 +184,18 @@ class WindowTransport(Messages):
             self._own.reclaim()
         return self._own.unread_bytes <= MOST_UNREAD and not any(self._unsent.values())
 
-    def shrunk(self, seconds: float) -> Transport:
-        """The transport beneath without the processes that have died; shared memory is to be found anew."""
-        return self.beneath.shrunk(seconds)
+    def shrink(self, seconds: float) -> Transport:
+        """Return the transport beneath without the processes that have died; shared memory must be mapped again."""
+        return self.beneath.shrink(seconds)
 
     def close(self) -> None:
-        """Segments go with the process."""
+        """Close the transport beneath; segments are freed with the process."""
         self.beneath.close()
 
 
 class WindowRequest:
-    """Messages under way; those of other hosts are `beneath`, and what is sent is in chunks. Those that are `lent` are
-    the sender's, who reads them too until it releases the request."""
+    """Pending messages; those of other hosts are `beneath`. `chunks` contain sent messages, and `lent` those that the
+    sender reads too until it releases the request."""
 
     def __init__(
         self,
@@ -206,7 +211,7 @@ class WindowRequest:
         self._borrowed: list[tuple[int, int, int]] = []  # process, address, chunk
 
     def test(self) -> bool:
-        """Whether all messages have ended."""
+        """Make progress, and return whether all messages have ended."""
         transport = self._transport
         if self._beneath is not None:
             if not self._beneath.test():
@@ -219,7 +224,7 @@ class WindowRequest:
             transport.collect(self._peers)
             while self._missing:
                 message = self._missing[-1]
-                found = transport.arrived(message)
+                found = transport.receive(message)
                 if found is None:
                     return False
                 self._missing.pop()
@@ -227,12 +232,12 @@ class WindowRequest:
                     self._borrowed.append((message.peer, *found))
         return transport.is_sent()
 
-    def borrowed(self) -> Sequence[int]:
-        """The addresses of what is borrowed."""
+    def borrowed_addresses(self) -> Sequence[int]:
+        """Return the addresses of borrowed messages."""
         return [address for _, address, _ in self._borrowed]
 
     def release(self) -> None:
-        """Tell its owners that it has been read."""
+        """Return borrowed messages to their owners, and lent chunks to the segment."""
         self._transport.give(self._lent)
         self._lent = []
         for peer, _, chunk in self._borrowed:
@@ -241,8 +246,10 @@ class WindowRequest:
 
 
 def with_windows(beneath: Transport, gather: Callable[[bytes], list[bytes]]) -> Transport:
-    """A transport by shared memory where processes can map each other's segments. `gather` returns what each process
-    passes."""
+    """Return a transport by shared memory for processes that can map each other's segments.
+
+    `gather` is an all-gather of bytes by the transport beneath.
+    """
     if beneath.size == 1:
         return beneath
     choice, host = config.distributed_transport, _host()
@@ -250,17 +257,17 @@ def with_windows(beneath: Transport, gather: Callable[[bytes], list[bytes]]) -> 
     if choice != "messages" and hasattr(os, "memfd_create"):
         with contextlib.suppress(OSError, ValueError):  # a limit of addresses
             own = OwnSegment(beneath.size * (LINE + ENTRIES * ENTRY_BYTES), beneath.size)
-    told = [json.loads(t) for t in gather(json.dumps([choice, host, own and own.described()]).encode())]
+    told = [json.loads(t) for t in gather(json.dumps([choice, host, own and own.locate()]).encode())]
     if len({choice for choice, _, _ in told}) > 1:
         raise ProgramMismatchError(
-            "Processes have different settings.",
+            "All processes must have the same setting distributed_transport.",
             received="distributed_transport: " + ", ".join(f"process {r}: {told[r][0]!r}" for r in range(len(told))),
             fix="WEFT_DISTRIBUTED_TRANSPORT in the environment of all processes",
         )
     found: dict[int, Segment] = {}
     for rank, (_, their_host, described) in enumerate(told):
         if own is not None and rank != beneath.rank and their_host == host and described:
-            segment = opened(described)
+            segment = open_segment(described)
             if segment is not None:
                 found[rank] = segment
     reached = [json.loads(t) for t in gather(json.dumps(list(found)).encode())]
@@ -268,15 +275,15 @@ def with_windows(beneath: Transport, gather: Callable[[bytes], list[bytes]]) -> 
     if choice == "shared_memory" and len(others) < beneath.size - 1:
         missing = [r for r in range(beneath.size) if r != beneath.rank and r not in others]
         raise ArgumentError(
-            "Processes do not share memory.",
-            received=f"distributed_transport='shared_memory'; process {beneath.rank} cannot map that of {missing}",
-            fix="distributed_transport='auto', which sends messages where memory is not shared",
+            "Processes must share memory with distributed_transport='shared_memory'.",
+            received=f"process {beneath.rank}, which cannot map the memory of processes {missing}",
+            fix="distributed_transport='auto', which sends messages between processes without shared memory",
         )
     return WindowTransport(beneath, own, others) if any(reached) else beneath
 
 
 def _host() -> str:
-    """What tells this host from others."""
+    """Return an identifier of this host."""
     try:
         with open("/proc/sys/kernel/random/boot_id") as file:
             return file.read().strip()

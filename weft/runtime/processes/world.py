@@ -1,5 +1,4 @@
-"""The processes that run one program together, as one of them sees it: waiting for the others, gathering bytes of all,
-and the order of what they do together."""
+"""The processes that run one program together: waits, an all-gather of bytes, and the order of common sections."""
 
 from __future__ import annotations
 
@@ -23,41 +22,43 @@ if TYPE_CHECKING:
     from weft.runtime.processes.control import Control
     from weft.runtime.processes.order import Order
 
-# Tags of messages that gather bytes, and of those that compare an order; those of programs are above.
+# Tags of messages that gather bytes, and that compare an order; the tags of programs are above.
 LENGTH, BYTES, ORDER, FIRST_DATA = 1, 2, 3, 16
-# A wait asks again at once so many times, then every 50 microseconds, and after so many seconds every millisecond.
+# A wait polls `SPINS` times at once, then every 50 microseconds, and after `IMPATIENT` seconds every millisecond.
 SPINS, IMPATIENT = 2000, 0.2
-# How long the others are asked what is wrong when a message fails.
+# Seconds that the control thread has to find the reason when a message fails.
 DIAGNOSIS = 3.0
 
 
 class World:
-    """The processes, with what carries their messages and what watches over them."""
+    """The processes, their transport and their control thread."""
 
     def __init__(self, transport: Transport, control: Control | None = None) -> None:
         self.transport = transport
         self.control = control
         self.rank, self.size = transport.rank, transport.size
-        # What processes do together they do in one order, so one thread at a time.
+        # Processes enter common sections in one order, so one thread at a time.
         self.lock = threading.RLock()
         self.page = control.page if control is not None else Page(transport.rank)
         self._chain = 0
-        self.ends: list[Callable[[], None]] = []  # what waits for work of this process before it ends
-        self.orders: dict[tuple[int, ...], Order] = {}  # of processes whose work goes on by itself
-        self.deadline: float | None = None  # until when all must be here, by the monotonic clock
+        self.ends: list[Callable[[], None]] = []  # functions that wait for the work of this process before it ends
+        self.orders: dict[tuple[int, ...], Order] = {}  # by the ranks of processes with asynchronous work
+        self.deadline: float | None = None  # deadline for all to join, by the monotonic clock
 
     # -- waiting ---------------------------------------------------------------------------------------------------
 
     def wait(
         self, request: Request, peers: Sequence[int], doing: str | Callable[[], str], started: bool = False
     ) -> None:
-        """Return when a request has ended. Raises what is known to have failed meanwhile. `started` says that it goes
-        on by itself in all processes that have started it."""
+        """Wait for a request; raise if a failure becomes known.
+
+        `started`: once started, it makes progress in all processes without them, as work of GPUs does.
+        """
         self.wait_any([request], peers, doing, started)
 
     @property
     def doing(self) -> str:
-        """What this process does with others, or did last."""
+        """Current or last section of this process, for messages."""
         return self.page.doing
 
     def wait_any(
@@ -67,7 +68,7 @@ class World:
         doing: str | Callable[[], str],
         started: bool = False,
     ) -> int:
-        """The index of a request that has ended, which is waited for. `doing` says in what, if it has to be said."""
+        """Wait for any of several requests, and return its index. `doing` names the section in messages."""
         try:
             for i, request in enumerate(requests):
                 if request.test():
@@ -79,7 +80,7 @@ class World:
         self.raise_lost(lost, doing if isinstance(doing, str) else doing())
 
     def raise_lost(self, error: TransportError, doing: str) -> NoReturn:
-        """Raise what is known of the reason for which a transport has failed, or that messages were lost."""
+        """Raise the error for a failed transport: its reason if that becomes known, or else that messages were lost."""
         self._diagnose(str(error), doing, error.lost)
         if error.lost is not None:
             who = f"Processes {list(error.lost)}" if error.lost else "Some processes"
@@ -110,22 +111,22 @@ class World:
                 time.sleep(0.00005 if time.monotonic() - start < IMPATIENT else 0.001)
 
     def raise_failure(self) -> None:
-        """Raise if it is known that a process has died or does something else."""
+        """Raise if a process is known to have died or diverged."""
         if self.control is not None and self.control.verdict is not None:
             self.control.verdict.raise_()
 
     def _diagnose(self, error: str, doing: str, lost: Sequence[int] | None) -> None:
-        """Give the control thread time to find out why a message failed; less where the transport knows it."""
+        """Give the control thread time to find out why a message failed; less if the transport knows it."""
         if self.control is not None:
             with self.page.waiting([p for p in range(self.size) if p != self.rank], f"{doing} ({error})"):
                 self.control.settle(DIAGNOSIS if lost is None else DIAGNOSIS / 6)
         self.raise_failure()
 
-    # -- bytes of all ----------------------------------------------------------------------------------------------
+    # -- all-gather ------------------------------------------------------------------------------------------------
 
     def all_gather(self, data: bytes, ranks: Sequence[int] | None = None, doing: str = "all_gather") -> list[bytes]:
-        """What each process passes, in the order of `ranks`, by default all of them. It goes up a binary tree to the
-        first process, and back."""
+        """Gather the bytes of each process, in the order of `ranks` (default: all), by a binary tree to the first
+        process and back."""
         members = list(range(self.size) if ranks is None else ranks)
         own, count = members.index(self.rank), len(members)
         with self.lock:
@@ -133,12 +134,12 @@ class World:
             step = 1
             while step < count and not own & step:
                 if own + step < count:
-                    collected.update(_unpacked(self._receive(members[own + step], doing)))
+                    collected.update(_unpack(self._receive(members[own + step], doing)))
                 step *= 2
             if own:
-                self._send(members[own - step], _packed(collected), doing)
-                collected = _unpacked(self._receive(members[own - step], doing))
-            everything = _packed(collected)
+                self._send(members[own - step], _pack(collected), doing)
+                collected = _unpack(self._receive(members[own - step], doing))
+            everything = _pack(collected)
             while step > 1:
                 step //= 2
                 if own + step < count:
@@ -163,23 +164,28 @@ class World:
     # -- order -----------------------------------------------------------------------------------------------------
 
     def record(self, ranks: Sequence[int], what: str, digest: str, line: str | None) -> str:
-        """Note that these processes now do something together, identified by a digest; returns the digest of all that
-        they have done. The control thread compares it with what the others have noted."""
+        """Record that these processes enter a section with this digest; return the digest of all their sections.
+
+        The control thread compares it with the records of the others.
+        """
         chain = self.page.record(tuple(ranks), what, digest, line)
         self._chain = int(chain[:15], 16)
         return chain
 
     def data_tag(self, index: int) -> int:
-        """The tag of messages of the present call: those of another call, or of another order of calls, do not match,
-        so that processes which do different things wait instead of taking each other's data."""
+        """Return the tag for messages of the current call.
+
+        Tags of other calls, or of another order of calls, differ, so that processes that have diverged wait instead of
+        receiving each other's data.
+        """
         return FIRST_DATA + (self._chain + index) % (self.transport.tags - FIRST_DATA)
 
 
-def _packed(collected: dict[int, bytes]) -> bytes:
+def _pack(collected: dict[int, bytes]) -> bytes:
     return b"".join(struct.pack("<qq", i, len(data)) + data for i, data in collected.items())
 
 
-def _unpacked(data: bytes) -> dict[int, bytes]:
+def _unpack(data: bytes) -> dict[int, bytes]:
     collected, at = {}, 0
     while at < len(data):
         i, length = struct.unpack_from("<qq", data, at)
@@ -189,8 +195,8 @@ def _unpacked(data: bytes) -> dict[int, bytes]:
     return collected
 
 
-def digest_of(text: str) -> str:
-    """A short digest of a text."""
+def digest_text(text: str) -> str:
+    """Return a short digest of a text."""
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
@@ -198,12 +204,12 @@ _world = World(OneProcess())
 
 
 def current() -> World:
-    """The processes that this one belongs to; it is alone until `weft.distributed.initialize`."""
+    """Return the processes that this one belongs to: only itself until `weft.distributed.initialize`."""
     return _world
 
 
 def enter(world: World) -> None:
-    """Be one of several processes from now on."""
+    """Make this process one of several from now on."""
     global _world
     _world = world
     sharding_device.set_process_index(world.rank)
@@ -213,12 +219,12 @@ def enter(world: World) -> None:
 def together(
     ranks: Sequence[int] | None, what: str, digest: str = "", line: str | None = None, world: World | None = None
 ) -> Iterator[World]:
-    """A section that these processes (default: all) go through together, in the same order as other such sections."""
+    """Enter a section that these processes (default: all) execute together, in the same order as other sections."""
     world = world or current()
     with world.lock:
         world.raise_failure()
         if world.size > 1:
-            world.record(tuple(range(world.size)) if ranks is None else ranks, what, digest or digest_of(what), line)
+            world.record(tuple(range(world.size)) if ranks is None else ranks, what, digest or digest_text(what), line)
         world.page.sections += 1
         try:
             yield world
