@@ -11,13 +11,19 @@ import inspect
 import pathlib
 import pickle
 import re
+import sys
 from typing import NamedTuple
 
 import pytest
 
+if __name__ == "__main__":  # then the repository is not on the path
+    sys.path.insert(0, str(pathlib.Path(__file__).parents[2]))
+
+from tests.tooling import load_tool
 from weft.base import errors
 from weft.base.errors import InternalError, ShapeMismatchError, WeftError, message
 
+wrap = load_tool("wrap_markdown").wrap
 PAGES = pathlib.Path(__file__).parents[2] / "docs" / "errors"
 GROUPS = (errors.WeftError, errors.JAXTypeError, errors.JAXIndexError)  # to catch, never raised themselves
 CLASSES = [c for c in vars(errors).values() if isinstance(c, type) and issubclass(c, WeftError) and c not in GROUPS]
@@ -79,23 +85,23 @@ def read_page(error: type[WeftError]) -> Page:
 
 
 def page_text(error: type[WeftError]) -> str:
-    """The page of an error class as Markdown."""
+    """Write the page of an error class as Markdown."""
     page = read_page(error)
     bases = ", ".join(f"`{base.__name__}`" for base in builtin_bases(error)) or "`Exception`"
-    return (
+    return wrap(
         f"# {error.__name__}\n\n{page.summary}\n\n{page.cause}\n\nBase classes: {bases}.\n\n"
         f"## Wrong\n\n```python\n{page.wrong}\n```\n\n## Right\n\n```python\n{page.right}\n```\n"
     )
 
 
 def builtin_bases(error: type[BaseException]) -> list[type]:
-    """The builtin exceptions that the class is, without those that every exception is."""
+    """Return the builtin base classes of an error, except those of every exception."""
     too_general = (Exception, BaseException, object)
     return [base for base in error.__mro__ if base in vars(builtins).values() and base not in too_general]
 
 
 def index_text() -> str:
-    """docs/errors/README.md: what a message looks like, and the list of pages."""
+    """Write docs/errors/README.md: the form of a message, and the list of pages."""
     example = errors.TracerBoolConversionError(
         "`if` needs a known True or False, but `x > 0` is traced.",
         at="train.py:41:  if x > 0:",
@@ -105,7 +111,7 @@ def index_text() -> str:
     names = [error.__name__ for error in CLASSES]
     summaries = [" ".join(read_page(error).summary.split()) for error in CLASSES]
     rows = "".join(f"- [`{name}`]({name}.md): {text}\n" for name, text in zip(names, summaries, strict=True))
-    return (
+    return wrap(
         "# Errors\n\n"
         "Every kind of mistake has an error class with a page: the cause, code that raises it, and correct code. The\n"
         "page is the docstring of the class. `weft.errors.explain(name)` prints it; `make pages` writes it here.\n\n"

@@ -5,34 +5,24 @@
 
 from __future__ import annotations
 
-import importlib.util
 import pathlib
 import sys
-from types import ModuleType
 
 import pytest
 
-ROOT = pathlib.Path(__file__).parents[2]
+if __name__ == "__main__":  # then the repository is not on the path
+    sys.path.insert(0, str(pathlib.Path(__file__).parents[2]))
+
+from tests.tooling import load_tool
 
 # class of places | how many are left | what to write instead
 TABLE = """
-docstrings   | 2751 | a verb in the imperative first: "Return ...", "Split ..."; a property begins with a noun
-of names     |  246 | a verb or the noun that is returned: `get_range`, `residuals`
-participles  | 1007 | a verb: `merge`, not `merged`
-sentences    |  684 | a term of the field in place of a relative clause
-errors       |  288 | what must hold and what was received: "... must ...; got ..."
+docstrings   |  515 | a verb in the imperative first: "Return ...", "Split ..."; a property begins with a noun
+of names     |  107 | a verb or the noun that is returned: `get_range`, `residuals`
+participles  |  566 | a verb: `merge`, not `merged`
+sentences    |  315 | a term of the field in place of a relative clause
+errors       |  100 | what must hold and what was received: "... must ...; got ..."
 """
-
-
-def load() -> ModuleType:
-    """Import tools/language.py, which is no package."""
-    name = "weft_tools_language"
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / "language.py")
-        assert spec is not None and spec.loader is not None
-        sys.modules[name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[name])
-    return sys.modules[name]
 
 
 def rows() -> dict[str, tuple[int, str, str]]:
@@ -51,7 +41,7 @@ def counts() -> dict[str, int]:
 
 def count() -> dict[str, int]:
     """Count the places of each class over the whole package."""
-    language = load()
+    language = load_tool("language")
     found = language.count(language.PACKAGE)
     return {kind: found.number(kind) for kind in language.CLASSES}
 
@@ -66,7 +56,7 @@ def test_counts_do_not_rise(kind: str, counts: dict[str, int]) -> None:
 
 
 def test_every_class_has_a_ceiling() -> None:
-    assert tuple(rows()) == load().CLASSES
+    assert tuple(rows()) == load_tool("language").CLASSES
 
 
 def test_each_class_is_found(tmp_path: pathlib.Path) -> None:
@@ -79,7 +69,7 @@ def test_each_class_is_found(tmp_path: pathlib.Path) -> None:
         '    """Merge x. Nobody reads it."""\n'
         "    raise ValueError('All operands must have the same shape.')\n"
     )
-    places = load().places(file).places
+    places = load_tool("language").places(file).places
     assert sorted((place.kind, place.line) for place in places) == [
         ("docstrings", 1),
         ("errors", 3),
