@@ -59,8 +59,6 @@ class Batches:
     """Iterator of `(x, y, sample_weight)` that knows its position: the epoch and the number of delivered batches.
 
     `read(epoch, start)` returns the underlying iterator; it is called at the first `next`.
-
-    `read` makes the iterator that it takes them from, at the first `next`.
     """
 
     def __init__(

@@ -16,9 +16,6 @@ class Position:
 
     With a `Filter` the next sample is at `offset` among the remaining samples of index block `block`. `source` is the
     state of a stateful iterable source.
-
-    Where samples are left out, the next one is at `offset` of those that remain of block `block` of indices.
-    `source` is the state of an iterable source that has one.
     """
 
     epoch: int = 0

@@ -38,9 +38,6 @@ class Preparation:
 
     If `collation` is None, batches are formed later, because samples may be dropped: the result is then a list of pairs
     of a sample and its length.
-
-    `collation` is None where samples are put together later, because some are left out: then the result is a list of
-    pairs, of a sample and its length.
     """
 
     source: Any

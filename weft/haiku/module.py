@@ -277,8 +277,6 @@ class Module(metaclass=ModuleMetaclass):
 
     A method of a module runs under the module's path, so `hk.get_parameter` and modules created there belong to it.
 
-    A method of a module runs under the module's path, so that `hk.get_parameter` and modules made there belong to it.
-
     Args:
         name: the name; made from the class by default.
 

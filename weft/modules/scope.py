@@ -90,8 +90,6 @@ class Scope:
     """One module within a call: its path, and the names in use there.
 
     All access to variables, keys and names goes through a scope, so that errors can name the path.
-
-    Reading and writing variables, drawing keys and giving names all go through here, so that errors know the path.
     """
 
     __slots__ = ("call", "names", "path")

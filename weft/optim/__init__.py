@@ -1,4 +1,4 @@
-"""Optimizers as pairs of pure functions that chain, with their losses and schedules; the names are those of Optax."""
+"""Optimizers as pairs of pure functions that can be chained, with losses and schedules. Names are those of Optax."""
 
 from weft.errors import publish as _publish
 from weft.optim import (

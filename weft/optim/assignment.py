@@ -1,4 +1,4 @@
-"""The assignment problem: which row goes to which column, at the least total cost."""
+"""The assignment problem: matching rows to columns at the least total cost."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from weft.typing import ArrayLike
 
 
 def hungarian_algorithm(cost_matrix: ArrayLike) -> tuple[Array, Array]:
-    """Rows and columns of the cheapest assignment of min(n, m) pairs, sorted by row (Kuhn 1955)."""
+    """Return rows and columns of the cheapest assignment of min(n, m) pairs, sorted by row (Kuhn 1955)."""
     costs = wnp.asarray(cost_matrix)
     if costs.ndim != 2:
-        raise ArgumentError(f"hungarian_algorithm needs a matrix of costs, and got shape {costs.shape}")
+        raise ArgumentError(f"hungarian_algorithm needs a matrix of costs, got shape {costs.shape}")
     rows, columns = costs.shape
     if 0 in costs.shape:
         return wnp.zeros(0, wnp.int32), wnp.zeros(0, wnp.int32)
@@ -29,7 +29,10 @@ base_hungarian_algorithm = hungarian_algorithm
 
 
 def _assign(costs: Array) -> Array:
-    """The column of each row, for at least as many columns as rows: shortest augmenting paths with potentials."""
+    """Return the column of each row, for at least as many columns as rows.
+
+    The algorithm is that of shortest augmenting paths with potentials.
+    """
     rows, columns = costs.shape
     costs = costs.astype(wnp.promote_types(costs.dtype, wnp.float32))
     none = wnp.array(-1, wnp.int32)
@@ -62,7 +65,7 @@ def _assign(costs: Array) -> Array:
         )  # fmt: skip
         shortest, before, seen, sink, _, distance, _ = lax.while_loop(searching, grow, start)
 
-        # Potentials change so that edges on the path, and no others, become tight.
+        # Update potentials so that exactly the edges on the path become tight.
         gain = wnp.where(seen, distance - shortest, 0.0)
         v = v - gain
         taken = seen & (row_of != none)
@@ -72,7 +75,7 @@ def _assign(costs: Array) -> Array:
         def reassign(step: Any) -> Any:
             row_of, column, _ = step
             owner = before[column]
-            # The column that the owner had before is the next to be given away.
+            # The previous column of the owner is assigned next.
             previous = wnp.argmax(row_of == owner).astype(wnp.int32)
             return row_of.at[column].set(owner), previous, owner != row
 

@@ -63,7 +63,7 @@ def without_shared_arrays(init: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     @functools.wraps(init)
-    def unshared(params: Params, *args: Any, **kwargs: Any) -> OptState:
+    def init_unshared(params: Params, *args: Any, **kwargs: Any) -> OptState:
         state = init(params, *args, **kwargs)
         seen = {id(leaf) for leaf in weft.tree.leaves(params)}
 
@@ -77,7 +77,7 @@ def without_shared_arrays(init: Callable[..., Any]) -> Callable[..., Any]:
 
         return weft.tree.map(own, state)
 
-    return unshared
+    return init_unshared
 
 
 class _Functions(NamedTuple):
@@ -86,7 +86,7 @@ class _Functions(NamedTuple):
 
 
 class GradientTransformation(_Functions):
-    """A pair of pure functions, `init` and `update`. Users call them, so they are where tracebacks end.
+    """A pair of pure functions `init` and `update`. Tracebacks of errors end at their calls.
 
     Args:
         init: a function from parameters to a state.
@@ -106,7 +106,7 @@ class GradientTransformation(_Functions):
 
 
 class GradientTransformationExtraArgs(GradientTransformation):
-    """A transformation whose `update` takes keyword arguments; it must accept those that are not for it.
+    """A transformation whose `update` takes keyword arguments, and ignores those of other transformations.
 
     Args:
         init: a function from parameters to a state.
@@ -131,12 +131,12 @@ class EmptyState(NamedTuple):
 
 
 def init_empty_state(params: Params) -> EmptyState:
-    """An `init` for transformations without state."""
+    """Initialize a transformation without state."""
     return EmptyState()
 
 
 def identity() -> GradientTransformation:
-    """Leaves the updates as they are.
+    """Return updates unchanged.
 
     Returns:
         A `GradientTransformation`.
@@ -153,7 +153,7 @@ def identity() -> GradientTransformation:
 
 
 def set_to_zero() -> GradientTransformation:
-    """Sets every update to zero: parameters stay as they are.
+    """Replace all updates by zero, so that parameters do not change.
 
     Returns:
         A `GradientTransformation`.
@@ -174,7 +174,7 @@ def set_to_zero() -> GradientTransformation:
 
 
 def stateless(f: Callable[[Updates, Params | None], Updates]) -> GradientTransformation:
-    """The transformation without state that applies `f(updates, params)`."""
+    """Create a transformation without state that applies `f(updates, params)`."""
 
     def update(updates: Updates, state: EmptyState, params: Params | None = None) -> tuple[Updates, EmptyState]:
         return f(updates, params), state
@@ -183,7 +183,7 @@ def stateless(f: Callable[[Updates, Params | None], Updates]) -> GradientTransfo
 
 
 def stateless_with_tree_map(f: Callable[[Any, Any | None], Any]) -> GradientTransformation:
-    """The transformation without state that applies `f(update, param)` to every leaf."""
+    """Create a transformation without state that applies `f(update, param)` to each leaf."""
 
     def update(updates: Updates, state: EmptyState, params: Params | None = None) -> tuple[Updates, EmptyState]:
         if params is None:
@@ -195,7 +195,7 @@ def stateless_with_tree_map(f: Callable[[Any, Any | None], Any]) -> GradientTran
 
 
 def with_extra_args_support(tx: GradientTransformation) -> GradientTransformationExtraArgs:
-    """`tx` itself when it takes extra arguments, else a wrapper that drops them."""
+    """Return `tx` if it takes extra arguments, else a wrapper that drops them."""
     if isinstance(tx, GradientTransformationExtraArgs):
         return tx
 

@@ -1,4 +1,4 @@
-"""Linear algebra that optimizers use: dominant eigenvalues, inverse roots, non-negative least squares."""
+"""Linear algebra for optimizers: dominant eigenvalues, inverse roots, nonnegative least squares."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ def power_iteration(
     precision: Any = HIGHEST,
     key: Any = None,
 ) -> tuple[Any, Any]:
-    """The eigenvalue of largest size and its unit eigenvector, by repeated multiplication.
+    """Return the eigenvalue of largest magnitude and its unit eigenvector, by repeated multiplication.
 
     `matrix` may be a function from trees to trees that is linear; then `v0` says what trees. Iteration stops when
     ||A v - (v . A v) v|| is at most `error_tolerance`.
     """
     if callable(matrix):
         if v0 is None:
-            raise ArgumentError("power_iteration of a function needs v0, which says what the function takes")
+            raise ArgumentError("power_iteration of a function needs v0, an example of its argument")
         product = matrix
     else:
         array = wnp.asarray(matrix)
         if array.ndim != 2 or array.shape[0] != array.shape[1]:
-            raise ArgumentError(f"power_iteration needs a square matrix, and got shape {array.shape}")
+            raise ArgumentError(f"power_iteration needs a square matrix, got shape {array.shape}")
         product = lambda v: wnp.matmul(array, v, precision=precision)
         if v0 is None:
             v0 = random.uniform(random.key(1729) if key is None else key, array.shape[-1:], array.dtype, -1.0, 1.0)
@@ -44,7 +44,7 @@ def power_iteration(
         v0 = tree_random_like(key, v0)
     start = tree_scale(1.0 / tree_norm(v0), v0)
 
-    def unsettled(carry: Any) -> Any:
+    def is_unsettled(carry: Any) -> Any:
         _, _, error, count = carry
         return (error > error_tolerance) & (count < num_iters)
 
@@ -57,7 +57,7 @@ def power_iteration(
 
     first = tree_vdot(start, product(start))
     vector, value, _, _ = lax.while_loop(
-        unsettled, step, (start, wnp.zeros_like(first), wnp.full_like(first, wnp.inf), wnp.zeros((), wnp.int32))
+        is_unsettled, step, (start, wnp.zeros_like(first), wnp.full_like(first, wnp.inf), wnp.zeros((), wnp.int32))
     )
     return value, vector
 
@@ -70,13 +70,13 @@ def matrix_inverse_pth_root(
     error_tolerance: float = 1e-6,
     precision: Any = HIGHEST,
 ) -> tuple[Array, Array]:
-    """(A + ridge * I)^(-1/p) of a positive definite matrix, and how far the iteration is from its fixed point.
+    """Return `(A + ridge * I)^(-1/p)` of a positive definite matrix, and the residual of the iteration.
 
     A coupled Newton iteration (Guo and Higham 2006); the ridge is `ridge_epsilon` times the largest eigenvalue.
     """
     matrix = wnp.asarray(matrix)
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
-        raise ArgumentError(f"matrix_inverse_pth_root needs a square matrix, and got shape {matrix.shape}")
+        raise ArgumentError(f"matrix_inverse_pth_root needs a square matrix, got shape {matrix.shape}")
     size = matrix.shape[0]
     unit = wnp.eye(size, dtype=matrix.dtype)
     largest, _ = power_iteration(matrix, num_iters=100, error_tolerance=1e-6, precision=precision)
@@ -103,7 +103,7 @@ def matrix_inverse_pth_root(
         new_product = multiply(power(factor), product)
         new_root = multiply(root, factor)
         new_error = wnp.max(wnp.abs(new_product - unit))
-        # Rounding ends the progress of the iteration; it must not be let to diverge after that.
+        # Rounding errors end the convergence; stop then, before the iteration diverges.
         return count + 1, new_product, new_root, root, new_error, new_error < error * 1.2
 
     product = damped * z
@@ -116,17 +116,17 @@ def matrix_inverse_pth_root(
 
 
 def nnls(A: ArrayLike, b: ArrayLike, iters: int, unroll: int = 1, L: ArrayLike | None = None) -> Array:
-    """The x >= 0 that minimizes ||A x - b||, by accelerated projected gradients that restart when they turn.
+    """Return the x >= 0 that minimizes `||A x - b||`, by accelerated projected gradients with restarts.
 
     `L` is the largest eigenvalue of A^T A, computed when not given.
     """
     A, b = wnp.asarray(A), wnp.asarray(b)
     if A.ndim != 2 or b.shape[:1] != A.shape[:1]:
-        raise ArgumentError(f"nnls needs a matrix A and a vector b with as many rows, and got {A.shape} and {b.shape}")
+        raise ArgumentError(f"nnls needs a matrix A and a vector b with as many rows, got {A.shape} and {b.shape}")
     gram = wnp.matmul(A.T, A, precision=HIGHEST)
     right = wnp.matmul(A.T, b, precision=HIGHEST)
     if L is None:
-        # Both norms bound the eigenvalue, where the power iteration may stop below it.
+        # Both norms are upper bounds of the eigenvalue; the power iteration may return less.
         L = wnp.minimum(wnp.linalg.norm(gram), wnp.max(wnp.sum(wnp.abs(gram), axis=0), initial=0.0))
     L = wnp.where(wnp.asarray(L) == 0, 1.0, L)
 

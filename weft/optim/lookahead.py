@@ -1,4 +1,4 @@
-"""Lookahead: fast parameters explore, slow ones follow every so many steps."""
+"""Lookahead: fast parameters explore, and slow parameters follow at intervals."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from weft.optim.tree_mapping import ParamsPlaceholder, map_trees, need_params
 
 
 class LookaheadState(NamedTuple):
-    """The state of the fast optimizer and the steps since the two were equal."""
+    """The state of the fast optimizer, and the number of steps since the two copies were equal."""
 
     fast_state: Any
     steps_since_sync: Array
@@ -27,19 +27,19 @@ class LookaheadParams(NamedTuple):
 
     @classmethod
     def init_synced(cls, params: Params) -> LookaheadParams:
-        """Both copies equal."""
+        """Create parameters with two equal copies."""
         return cls(params, params)
 
 
 def lookahead(
     fast_optimizer: GradientTransformation, sync_period: int, slow_step_size: float, reset_state: bool = False
 ) -> GradientTransformation:
-    """Every `sync_period` steps: slow += slow_step_size * (fast - slow), then fast = slow.
+    """Synchronize every `sync_period` steps: `slow += slow_step_size * (fast - slow)`, then `fast = slow`.
 
-    Parameters and updates are `LookaheadParams`; the gradients given to update are those at `fast`.
+    Parameters and updates are `LookaheadParams`; gradients are taken at `fast`.
     """
     if sync_period < 1:
-        raise ArgumentError(f"lookahead needs a sync_period of at least 1, and got {sync_period}")
+        raise ArgumentError(f"lookahead needs a sync_period of at least 1, got {sync_period}")
 
     def init(params: LookaheadParams) -> LookaheadState:
         fast = params if isinstance(params, ParamsPlaceholder) else getattr(params, "fast", None)

@@ -1,4 +1,4 @@
-"""Large batches in little memory: a function of a batch, computed part by part."""
+"""Large batches in little memory: functions of a batch, computed in parts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from weft.errors import ArgumentError, ArgumentTypeError
 
 @dataclasses.dataclass(frozen=True)
 class Accumulator:
-    """How to combine the results of parts: `init` from the kind of one, `update` with each, then `finalize`.
+    """Combination of the results of parts: `init` from the type of one, `update` with each, then `finalize`.
 
     `aggregate` does within a part, over a leading axis of examples, what the rest does over parts.
     """
@@ -27,7 +27,7 @@ class Accumulator:
 
 
 class AccumulationType(enum.Enum):
-    """How to combine the results of parts."""
+    """Ways to combine the results of parts."""
 
     MEAN = enum.auto()
     SUM = enum.auto()
@@ -36,7 +36,7 @@ class AccumulationType(enum.Enum):
 
 
 def _accumulator(kind: Any, parts: int, done: Any) -> Accumulator:
-    """The accumulator for a kind; `parts` is how many there are, `done` how many are computed."""
+    """Return the accumulator of a kind; `parts` is the number of parts, `done` the number computed so far."""
     if isinstance(kind, Accumulator):
         return kind
     zeros = lambda like: wnp.zeros(like.shape, like.dtype)
@@ -60,25 +60,25 @@ def _accumulator(kind: Any, parts: int, done: Any) -> Accumulator:
             return Accumulator(start, follow, lambda carry: carry, first_mean)
         case AccumulationType.CONCAT:
 
-            def rows_of(like: Any) -> Any:
+            def join_rows(like: Any) -> Any:
                 if not like.shape:
-                    raise ArgumentError("CONCAT concatenates results along their first axis, and a result has none")
-                # Part by part along axis 1: the order in which `reshape_batch_axis` takes rows from the batch.
+                    raise ArgumentError("CONCAT needs results with a first axis to concatenate along; got a scalar")
+                # Along axis 1, since `reshape_batch_axis` distributes consecutive rows over parts.
                 return wnp.zeros((like.shape[0], parts, *like.shape[1:]), like.dtype)
 
             return Accumulator(
-                rows_of,
+                join_rows,
                 lambda carry, value, index: carry.at[:, index].set(value),
                 lambda carry: carry.reshape(carry.shape[0] * carry.shape[1], *carry.shape[2:]),
                 lambda rows: rows,
             )
-    raise ArgumentTypeError(f"an accumulator is an AccumulationType or an Accumulator, and got {kind!r}")
+    raise ArgumentTypeError(f"an accumulator must be an AccumulationType or an Accumulator, got {kind!r}")
 
 
 def reshape_batch_axis(tree: Any, microbatch_size: int, axis: int = 0) -> Any:
-    """The batch axis of each leaf as two, (number of parts, microbatch_size).
+    """Split the batch axis of each leaf into (number of parts, microbatch_size).
 
-    Part i has every so-many-th row, starting from i, so that rows that lie on different devices stay there.
+    Part i has each (number of parts)-th row from row i on, so that rows on different devices stay there.
     """
 
     def leaf(x: Any) -> Any:
@@ -100,7 +100,7 @@ def _as_tuple(value: int | Sequence[int]) -> tuple[int, ...]:
 
 
 def _row(tree: Any, axis: int, index: Any) -> Any:
-    """Part `index` of a tree whose batch axis was split: an axis counted from the end is now one further from it."""
+    """Return part `index` of a tree whose batch axis was split. Negative axes count from the end."""
     return weft.tree.map(lambda x: wnp.take(x, index, axis=axis if axis >= 0 else axis - 1), tree)
 
 
@@ -109,17 +109,19 @@ def _is_accumulator(node: Any) -> bool:
 
 
 def _batch_size(batched: Sequence[Any], axes: Sequence[int]) -> int:
-    """The size that the leaves of batched arguments have along their axes."""
+    """Return the size of the leaves of batched arguments along their axes."""
     leaves = [(leaf, axis) for value, axis in zip(batched, axes, strict=True) for leaf in weft.tree.leaves(value)]
     sizes = {leaf.shape[axis] for leaf, axis in leaves}
     if len(sizes) != 1:
-        raise ArgumentError(f"the batched arguments need one batch size, and have {sorted(sizes)}")
+        raise ArgumentError(f"the batched arguments must have the same batch size, got {sorted(sizes)}")
     (size,) = sizes
     return size
 
 
 def _for_each_leaf(accumulator: Any, results: Any) -> list[Any]:
-    """The accumulator of each leaf of the results; `accumulator` is one for all, or a tree that is a prefix of them."""
+    """Return the accumulator of each leaf of the results; `accumulator` applies to all, or is a prefix of their
+    tree.
+    """
     each = weft.tree.map(
         lambda kind, below: weft.tree.map(lambda _: kind, below), accumulator, results, is_leaf=_is_accumulator
     )
@@ -136,19 +138,19 @@ def microbatch(
     in_axes: int | Sequence[int] = 0,
     num_real_microbatches: Any = None,
 ) -> Callable[..., Any]:
-    """`fun`, computed on parts of `microbatch_size` rows of the arguments named, one after another.
+    """Compute `fun` on parts of `microbatch_size` rows of the given arguments, one after another.
 
-    `accumulator` says how results are combined, one for all or a tree that is a prefix of the results.
-    `num_real_microbatches` stops after so many parts.
+    `accumulator` combines the results of parts: one for all, or a tree that is a prefix of the results.
+    `num_real_microbatches` is the number of parts to compute, if not all.
     """
     positions = _as_tuple(argnums)
     names = (argnames,) if isinstance(argnames, str) else tuple(argnames)
     count = len(positions) + len(names)
     axes = (in_axes,) * count if isinstance(in_axes, int) else tuple(in_axes)
     if len(axes) != count:
-        raise ArgumentError(f"in_axes has one axis for each of argnums and argnames, {count}, and got {len(axes)}")
+        raise ArgumentError(f"in_axes must have one axis for each of argnums and argnames, {count}, got {len(axes)}")
 
-    def computed(*args: Any, **kwargs: Any) -> Any:
+    def compute(*args: Any, **kwargs: Any) -> Any:
         batched = [args[i] for i in positions] + [kwargs[name] for name in names]
         size = _batch_size(batched, axes)
         part_size = size if microbatch_size is None else microbatch_size
@@ -176,7 +178,7 @@ def microbatch(
         carry = lax.fori_loop(0, done, step, start)
         return structure.unflatten([m.finalize(c) for m, c in zip(members, carry, strict=True)])
 
-    return computed
+    return compute
 
 
 def micro_vmap(
@@ -189,31 +191,31 @@ def micro_vmap(
     accumulator: Any = AccumulationType.CONCAT,
     num_real_microbatches: Any = None,
 ) -> Callable[..., Any]:
-    """`weft.vmap` over parts of the batch one after another; results can be reduced instead of stacked.
+    """Compute `weft.vmap` on parts of the batch one after another; results can be reduced instead of stacked.
 
     Keyword arguments are mapped over their leading axis, as by `weft.vmap`.
     """
     if out_axes != 0:
-        raise ArgumentError(f"micro_vmap puts the batch on axis 0 of results; got out_axes={out_axes!r}")
+        raise ArgumentError(f"out_axes of micro_vmap must be 0, got {out_axes!r}")
 
-    def computed(*args: Any, **kwargs: Any) -> Any:
+    def compute(*args: Any, **kwargs: Any) -> Any:
         axes = [in_axes] * len(args) if isinstance(in_axes, int) else list(in_axes)
         if len(axes) != len(args) or any(axis is not None and not isinstance(axis, int) for axis in axes):
             raise ArgumentError(
-                f"micro_vmap takes an integer or None for each argument as in_axes, and got {in_axes!r}"
+                f"in_axes of micro_vmap must have an integer or None for each argument, got {in_axes!r}"
             )
         positions = [i for i, axis in enumerate(axes) if axis is not None]
 
-        def mapped(*row_args: Any, kwargs: Any) -> Any:
+        def map_part(*row_args: Any, kwargs: Any) -> Any:
             results = vmap_fn(fun, tuple(axes), 0)(*row_args, **kwargs)
 
-            def aggregated(kind: Any, below: Any) -> Any:
+            def aggregate_part(kind: Any, below: Any) -> Any:
                 return weft.tree.map(_accumulator(kind, 1, 1).aggregate, below)
 
-            return weft.tree.map(aggregated, accumulator, results, is_leaf=_is_accumulator)
+            return weft.tree.map(aggregate_part, accumulator, results, is_leaf=_is_accumulator)
 
         return microbatch(
-            mapped,
+            map_part,
             positions,
             microbatch_size,
             accumulator,
@@ -222,11 +224,11 @@ def micro_vmap(
             num_real_microbatches=num_real_microbatches,
         )(*args, kwargs=kwargs)
 
-    return computed
+    return compute
 
 
 class MicroGradAux(NamedTuple):
-    """What `micro_grad` returns for each example: values, the function's own auxiliary results, and metrics."""
+    """Results of `micro_grad` per example: values, auxiliary results of the function, and metrics."""
 
     values: Any
     aux: Any
@@ -246,7 +248,7 @@ def micro_grad(
     metrics_fn: Callable[[Any], Any] = lambda grad: None,
     num_real_microbatches: Any = None,
 ) -> Callable[..., tuple[Any, MicroGradAux]]:
-    """Gradients example by example, transformed, then combined; values, aux and metrics for each example."""
+    """Combine transformed per-example gradients; also return values, auxiliary results and metrics per example."""
     batched = _as_tuple(batch_argnums)
 
     def one(*args: Any) -> Any:
@@ -258,7 +260,7 @@ def micro_grad(
         value, aux = value if has_aux else (value, None)
         return transform_fn(grad), MicroGradAux(value, aux, metrics_fn(grad))
 
-    def computed(*args: Any) -> Any:
+    def compute(*args: Any) -> Any:
         axes = [0 if i in batched else None for i in range(len(args))]
         return micro_vmap(
             one,
@@ -268,4 +270,4 @@ def micro_grad(
             num_real_microbatches=num_real_microbatches,
         )(*args)
 
-    return computed
+    return compute

@@ -1,4 +1,4 @@
-"""Safe arithmetic: counters that do not wrap, norms whose derivatives at zero are finite."""
+"""Safe arithmetic: saturating counters, and norms with finite derivatives at zero."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from weft.typing import ArrayLike
 
 
 def safe_increment(count: ArrayLike) -> Array:
-    """`count + 1`, or the largest value of the dtype once that is reached.
+    """Return `count + 1`, saturated at the largest value of the dtype.
 
     Args:
         count: an integer or float array of rank 0.
@@ -31,7 +31,7 @@ def safe_increment(count: ArrayLike) -> Array:
     elif wnp.issubdtype(dtype, wnp.floating):
         largest = wnp.finfo(dtype).max
     else:
-        raise ArgumentError(f"safe_increment counts in integers or floats, and got {dtype}")
+        raise ArgumentError(f"safe_increment needs integers or floats, got {dtype}")
     return wnp.where(count < largest, count + wnp.array(1, dtype), wnp.array(largest, dtype))
 
 
@@ -39,7 +39,7 @@ safe_int32_increment = safe_increment
 
 
 def abs_sq(x: ArrayLike) -> Array:
-    """|x|^2 of each element, real also for complex x."""
+    """Return `|x|^2` of each element, which is real also for complex x."""
     x = wnp.asarray(x)
     if wnp.issubdtype(x.dtype, wnp.complexfloating):
         return x.real**2 + x.imag**2
@@ -53,7 +53,7 @@ def safe_norm(
     axis: Any = None,
     keepdims: bool = False,
 ) -> Array:
-    """max(||x||, min_norm), with derivative 0 instead of NaN where the norm is at most `min_norm`."""
+    """Return `max(||x||, min_norm)`, with derivative 0 instead of NaN where the norm is at most `min_norm`."""
     x = wnp.asarray(x)
     norm = wnp.linalg.norm(x, ord=ord, axis=axis, keepdims=True)
     masked = wnp.where(norm <= min_norm, wnp.ones_like(x), x)
@@ -63,7 +63,9 @@ def safe_norm(
 
 
 def safe_root_mean_squares(x: ArrayLike, min_rms: ArrayLike) -> Array:
-    """max(sqrt(mean(|x|^2)), min_rms), with derivative 0 instead of NaN where the root is at most `min_rms`."""
+    """Return `max(sqrt(mean(|x|^2)), min_rms)`, with derivative 0 instead of NaN where the root is at most
+    `min_rms`.
+    """
     x = wnp.asarray(x)
     rms = wnp.sqrt(wnp.mean(abs_sq(x)))
     masked = wnp.where(rms <= min_rms, wnp.ones_like(x), x)

@@ -1,4 +1,4 @@
-"""Derivatives of functions that have none, through noise on their inputs."""
+"""Derivatives of nondifferentiable functions through noise on their inputs."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class Normal:
     """The standard normal distribution."""
 
     def sample(self, key: Any, sample_shape: Sequence[int] = (), dtype: Any = float) -> Array:
-        """Independent samples."""
+        """Draw independent samples."""
         return random.normal(key, tuple(sample_shape), dtype)
 
     def log_prob(self, inputs: Array) -> Array:
-        """log of the density, but for a constant."""
+        """Return the log density up to a constant."""
         return -0.5 * inputs**2
 
 
@@ -28,11 +28,11 @@ class Gumbel:
     """The standard Gumbel distribution."""
 
     def sample(self, key: Any, sample_shape: Sequence[int] = (), dtype: Any = float) -> Array:
-        """Independent samples."""
+        """Draw independent samples."""
         return random.gumbel(key, tuple(sample_shape), dtype)
 
     def log_prob(self, inputs: Array) -> Array:
-        """log of the density."""
+        """Return the log density up to a constant."""
         return -inputs - wnp.exp(-inputs)
 
 
@@ -43,14 +43,14 @@ def make_perturbed_fun(
     noise: Any = Gumbel(),  # noqa: B008
     use_baseline: bool = True,
 ) -> Callable[[Any, Any], Any]:
-    """The function (key, x) -> mean of fun(x + sigma * noise), whose derivatives are those of its expectation.
+    """Return (key, x) -> mean of `fun(x + sigma * noise)`, with the derivatives of its expectation.
 
     Derivatives of any order need only values of `fun`: each value is weighted by exp(l - stop_gradient(l)), which is
     one, and whose derivative is that of the log-density l of the noise at the perturbed point (Foerster et al. 2018).
-    With `use_baseline` the value at x itself is subtracted from what is weighted, which lowers the variance.
+    With `use_baseline` the value at x itself is subtracted from the weighted values, which lowers the variance.
     """
 
-    def perturbed(key: Any, inputs: Any) -> Any:
+    def perturb(key: Any, inputs: Any) -> Any:
         inputs = weft.tree.map(wnp.asarray, inputs)
         keys = tree_split_key_like(key, inputs)
         draw = lambda k, x: noise.sample(k, (num_samples, *x.shape), x.dtype)
@@ -74,7 +74,7 @@ def make_perturbed_fun(
 
         return weft.tree.map(mean, values) if baseline is None else weft.tree.map(mean, values, baseline)
 
-    return perturbed
+    return perturb
 
 
 _suggest(__name__)

@@ -1,4 +1,4 @@
-"""The nearest point of a set: balls, spheres, boxes, the simplex, half-spaces. Trees count as one vector."""
+"""Projections onto balls, spheres, boxes, the simplex and half-spaces. A tree is one vector."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from weft.typing import ArrayLike
 
 
 def projection_non_negative(tree: Any) -> Any:
-    """The nearest tree with x >= 0: max(x, 0).
+    """Return the nearest tree with x >= 0, `max(x, 0)`.
 
     Args:
         tree: a tree of arrays.
@@ -31,7 +31,7 @@ def projection_non_negative(tree: Any) -> Any:
 
 
 def projection_box(tree: Any, lower: Any, upper: Any) -> Any:
-    """lower <= x <= upper; the bounds are numbers or trees."""
+    """Return the nearest tree with `lower <= x <= upper`; the bounds are numbers or trees."""
     bound = lambda value: value if weft.tree.structure(value) == weft.tree.structure(tree) else None
     low, high = bound(lower), bound(upper)
     low = weft.tree.map(lambda _: lower, tree) if low is None else low
@@ -40,7 +40,7 @@ def projection_box(tree: Any, lower: Any, upper: Any) -> Any:
 
 
 def projection_hypercube(tree: Any, scale: Any = 1) -> Any:
-    """The nearest tree with 0 <= x <= scale.
+    """Return the nearest tree with `0 <= x <= scale`.
 
     Args:
         tree: a tree of arrays.
@@ -58,7 +58,7 @@ def projection_hypercube(tree: Any, scale: Any = 1) -> Any:
 
 
 def projection_linf_ball(tree: Any, scale: Any = 1) -> Any:
-    """The nearest tree with -scale <= x <= scale.
+    """Return the nearest tree with `-scale <= x <= scale`.
 
     Args:
         tree: a tree of arrays.
@@ -76,7 +76,7 @@ def projection_linf_ball(tree: Any, scale: Any = 1) -> Any:
 
 
 def projection_simplex(tree: Any, scale: ArrayLike = 1) -> Any:
-    """The nearest tree with x >= 0 and sum(x) = scale.
+    """Return the nearest tree with x >= 0 and `sum(x) = scale`.
 
     Args:
         tree: a tree of arrays.
@@ -95,7 +95,7 @@ def projection_simplex(tree: Any, scale: ArrayLike = 1) -> Any:
 
 
 def _simplex(vector: Array, scale: Any) -> Array:
-    """max(vector - t, 0), with the t for which it sums to scale: found among the sorted entries (Held et al. 1974)."""
+    """Return `max(vector - t, 0)` with the t for which it sums to scale, from the sorted entries (Held et al. 1974)."""
     size = vector.shape[0]
     descending = wnp.sort(vector)[::-1]
     sums = wnp.cumsum(descending)
@@ -107,7 +107,7 @@ def _simplex(vector: Array, scale: Any) -> Array:
 
 
 def projection_l1_sphere(tree: Any, scale: ArrayLike = 1) -> Any:
-    """The nearest tree with sum(|x|) = scale.
+    """Return the nearest tree with `sum(|x|) = scale`.
 
     Args:
         tree: a tree of arrays.
@@ -126,7 +126,7 @@ def projection_l1_sphere(tree: Any, scale: ArrayLike = 1) -> Any:
 
 
 def projection_l1_ball(tree: Any, scale: ArrayLike = 1) -> Any:
-    """The nearest tree with sum(|x|) <= scale.
+    """Return the nearest tree with `sum(|x|) <= scale`.
 
     Args:
         tree: a tree of arrays.
@@ -145,7 +145,7 @@ def projection_l1_ball(tree: Any, scale: ArrayLike = 1) -> Any:
 
 
 def projection_l2_sphere(tree: Any, scale: ArrayLike = 1) -> Any:
-    """The nearest tree with sqrt(sum(x^2)) = scale.
+    """Return the nearest tree with `sqrt(sum(x^2)) = scale`.
 
     Args:
         tree: a tree of arrays.
@@ -163,7 +163,7 @@ def projection_l2_sphere(tree: Any, scale: ArrayLike = 1) -> Any:
 
 
 def projection_l2_ball(tree: Any, scale: ArrayLike = 1) -> Any:
-    """The nearest tree with sqrt(sum(x^2)) <= scale.
+    """Return the nearest tree with `sqrt(sum(x^2)) <= scale`.
 
     Args:
         tree: a tree of arrays.
@@ -184,12 +184,12 @@ def projection_l2_ball(tree: Any, scale: ArrayLike = 1) -> Any:
 
 
 def projection_vector(x: Any, a: Any) -> Any:
-    """The multiple of `a` nearest to x."""
+    """Return the multiple of `a` nearest to x."""
     return tree_scale(tree_vdot(x, a) / tree_norm(a, squared=True), a)
 
 
 def projection_hyperplane(x: Any, a: Any, b: ArrayLike) -> Any:
-    """The nearest tree with a . x = b.
+    """Return the nearest tree with `a . x = b`.
 
     Args:
         x: a tree of arrays.
@@ -208,7 +208,7 @@ def projection_hyperplane(x: Any, a: Any, b: ArrayLike) -> Any:
 
 
 def projection_halfspace(x: Any, a: Any, b: ArrayLike) -> Any:
-    """The nearest tree with a . x <= b.
+    """Return the nearest tree with `a . x <= b`.
 
     Args:
         x: a tree of arrays.

@@ -1,4 +1,4 @@
-"""Second derivatives of a loss `loss(params, inputs, targets)`: products with the Hessian, and diagonals."""
+"""Second derivatives of a loss `loss(params, inputs, targets)`: Hessian products and diagonals."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ LossFn = Callable[[Any, Array, Array], Array]
 
 
 def hvp(loss: LossFn, v: Array, params: Any, inputs: Array, targets: Array) -> Any:
-    """The Hessian times the flat vector `v`, as a tree like the parameters."""
+    """Return the product of the Hessian and the flat vector `v`, as a tree like the parameters."""
     _, restore = ravel_pytree(params)
     gradient = weft.grad(lambda p: loss(p, inputs, targets))
     return weft.jvp(gradient, (params,), (restore(v),))[1]
 
 
 def hessian_diag(loss: LossFn, params: Any, inputs: Array, targets: Array) -> Array:
-    """The diagonal of the Hessian, flat; one product with the Hessian for each parameter."""
+    """Return the diagonal of the Hessian as a vector, by one Hessian product per parameter."""
     flat, _ = ravel_pytree(params)
 
     def entry(index: Any) -> Any:
@@ -33,7 +33,7 @@ def hessian_diag(loss: LossFn, params: Any, inputs: Array, targets: Array) -> Ar
 
 
 def fisher_diag(negative_log_likelihood: LossFn, params: Any, inputs: Array, targets: Array) -> Array:
-    """The diagonal of the observed Fisher information, flat: the square of the gradient."""
+    """Return the diagonal of the observed Fisher information as a vector: the square of the gradient."""
     return ravel_pytree(weft.grad(negative_log_likelihood)(params, inputs, targets))[0] ** 2
 
 

@@ -1,4 +1,4 @@
-"""A distribution with parameters, and the scaling of gradients in the middle of a function."""
+"""A parametric distribution, and scaling of gradients inside of a function."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class MultiNormalDiagFromLogScale:
         self._shape = wnp.broadcast_shapes(self._loc.shape, self._log_scale.shape)
 
     def sample(self, shape: tuple[int, ...], seed: Any) -> Array:
-        """Samples of the given shape, and differentiable in the parameters."""
+        """Draw samples of the given shape, differentiable in the parameters."""
         noise = random.normal(seed, (*shape, *self._shape), self._loc.dtype)
         return noise * wnp.exp(self._log_scale) + self._loc
 
@@ -41,7 +41,7 @@ class MultiNormalDiagFromLogScale:
 
 
 def multi_normal(loc: Array, log_scale: Array) -> MultiNormalDiagFromLogScale:
-    """The normal distribution with mean `loc` and standard deviations exp(log_scale)."""
+    """Return the normal distribution with mean `loc` and standard deviations `exp(log_scale)`."""
     return MultiNormalDiagFromLogScale(loc, log_scale)
 
 
@@ -62,7 +62,7 @@ _scaled_gradient.defvjp(_forward, _backward)
 
 
 def scale_gradient(inputs: Any, scale: float) -> Any:
-    """`inputs`, whose gradients are multiplied by `scale` on the way back; 0 stops them, 1 changes nothing."""
+    """Return `inputs`, with gradients multiplied by `scale` in the backward pass; 0 stops them."""
     if isinstance(scale, int | float):
         if scale == 1.0:
             return inputs

@@ -1,4 +1,4 @@
-"""Functions over trees under short names: `weft.optim.tree.norm`, `weft.optim.tree.add`, and so on."""
+"""Functions of trees under short names: `weft.optim.tree.norm`, `weft.optim.tree.add` and others."""
 
 from weft.errors import suggest as _suggest
 from weft.optim import tree_utils

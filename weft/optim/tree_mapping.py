@@ -1,4 +1,4 @@
-"""A map over several trees of one structure, with errors that say which transformation and which tree.
+"""A map over several trees of one structure, whose errors name the transformation and the tree.
 
 An optimizer maps over gradients, moments and parameters. One map for each quantity costs more than the arithmetic that
 it traces, so `map_trees` computes all results of a step in one.
@@ -14,7 +14,7 @@ from weft.errors import ArgumentError, ArgumentTypeError, ShapeMismatchError, Tr
 
 
 class ParamsPlaceholder:
-    """Stands for the tree of parameters in an `init` that is called to see where in its state parameters go.
+    """Placeholder for parameters in an `init` that is called to locate parameters in its state.
 
     A tree without leaves: an `init` that maps over the leaves of its parameters handles it without a case of its own.
     """
@@ -24,11 +24,11 @@ weft.tree_util.register_pytree_node(ParamsPlaceholder, lambda _: ((), None), lam
 
 
 class MissingParamsError(ArgumentError):
-    """`update` of an optimizer was called without the parameters, and a transformation in it reads them."""
+    """`update` of an optimizer was called without parameters, which one of its transformations needs."""
 
 
 def need_params(where: str, params: Any) -> None:
-    """Raise when the parameters are missing that `where` reads."""
+    """Raise if the parameters that `where` needs are missing."""
     if params is None:
         raise MissingParamsError(
             f"{where} needs the parameters, and update was called without them.",
@@ -38,13 +38,13 @@ def need_params(where: str, params: Any) -> None:
 
 
 def need_extra(where: str, **arguments: Any) -> None:
-    """Raise when keyword arguments of `update` are missing that `where` reads."""
+    """Raise if keyword arguments of `update` that `where` needs are missing."""
     missing = [name for name, value in arguments.items() if value is None]
     if missing:
         names = ", ".join(missing)
         call = ", ".join(f"{name}={name}" for name in arguments)
         raise ArgumentTypeError(
-            f"{where} needs {names} as keyword arguments of update, and got none: "
+            f"{where} needs {names} as keyword arguments of update, got none: "
             f"call optimizer.update(grads, state, params, {call})"
         )
 
@@ -57,7 +57,7 @@ NOT_IN_STATE = ("updates", "params", "moments", "noise", "fast", "slow")
 
 
 def _label(first: str, name: str) -> str:
-    """What a user calls a tree: beside updates, all but a few are fields of the state."""
+    """Return the users' name of a tree: most trees beside updates are fields of the state."""
     return name if first != "updates" or name in NOT_IN_STATE else f"state.{name}"
 
 
@@ -70,9 +70,9 @@ def map_trees(
     same_shapes: bool = True,
     **trees: Any,
 ) -> tuple[Any, ...]:
-    """Call `function` with the corresponding leaves of all trees; return `results` trees of what it returns.
+    """Call `function` with corresponding leaves of all trees; return `results` trees of its results.
 
-    The first tree decides the structure. None in it (no gradient there) passes through: the results are None there.
+    The first tree decides the structure. Where it has None (no gradient), the results are None.
     """
     names = tuple(trees)
     first, *rest = trees.values()
@@ -101,7 +101,7 @@ def _with_gaps(
     names: tuple[str, ...],
     trees: tuple[Any, ...],
 ) -> tuple[Any, ...]:
-    """As `map_trees`, for trees of which the first may have None, or a leaf for a whole subtree of the others."""
+    """Map trees as `map_trees`, where the first tree may have None, or a leaf for a subtree of others."""
     leaves, structure = weft.tree.flatten(trees[0], is_leaf=_is_none)
     columns = [leaves]
     for name, tree in zip(names[1:], trees[1:], strict=True):
@@ -141,7 +141,7 @@ def _column(where: str, structure: Any, first_leaves: list[Any], first: str, nam
 
 
 def _check_shapes(where: str, names: tuple[str, ...], columns: list[list[Any]], first: Any) -> None:
-    """All leaves of a row have one shape: broadcasting would silently change the shape of parameters or state."""
+    """Raise unless all leaves of a row have one shape: broadcasting would silently change parameters or state."""
     shapes = [getattr(leaf, "shape", ()) for leaf in columns[0]]
     for name, column in zip(names[1:], columns[1:], strict=True):
         for i, (shape, leaf) in enumerate(zip(shapes, column, strict=True)):

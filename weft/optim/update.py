@@ -1,4 +1,4 @@
-"""Putting updates into parameters."""
+"""Application of updates to parameters."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from weft.typing import ArrayLike
 
 
 def apply_updates(params: Params, updates: Updates) -> Params:
-    """params + updates, each leaf in the dtype of the parameter; None among the updates leaves a parameter alone.
+    """Return params + updates, each leaf in the dtype of the parameter; None leaves a parameter unchanged.
 
     Args:
         params: a tree of parameters.
@@ -36,20 +36,20 @@ def apply_updates(params: Params, updates: Updates) -> Params:
         except weft.errors.TreeMismatchError:
             found = []
         if len(found) == len(flat) and any(update is None for update in found):
-            new = [p if u is None else None if p is None else _added(p, u) for p, u in zip(flat, found, strict=True)]
+            new = [p if u is None else None if p is None else _add(p, u) for p, u in zip(flat, found, strict=True)]
             return gaps.unflatten(new)
-    (new_params,) = map_trees("apply_updates", lambda p, u: (_added(p, u),), params=params, updates=updates)
+    (new_params,) = map_trees("apply_updates", lambda p, u: (_add(p, u),), params=params, updates=updates)
     return new_params
 
 
-def _added(param: Any, update: Any) -> Array:
+def _add(param: Any, update: Any) -> Array:
     total = wnp.asarray(param + update)
     dtype = wnp.asarray(param).dtype
     return total if total.dtype == dtype else total.astype(dtype)
 
 
 def incremental_update(new_tensors: Params, old_tensors: Params, step_size: ArrayLike) -> Params:
-    """step_size * new + (1 - step_size) * old: an average that follows `new_tensors`.
+    """Return `step_size * new + (1 - step_size) * old`, an average that follows `new_tensors`.
 
     Args:
         new_tensors, old_tensors: trees of arrays.
@@ -74,5 +74,5 @@ def incremental_update(new_tensors: Params, old_tensors: Params, step_size: Arra
 
 
 def periodic_update(new_tensors: Params, old_tensors: Params, steps: ArrayLike, update_period: int) -> Params:
-    """`new_tensors` in steps that `update_period` divides, else `old_tensors`."""
+    """Return `new_tensors` if `update_period` divides the step, else `old_tensors`."""
     return weft.lax.cond(wnp.mod(steps, update_period) == 0, lambda _: new_tensors, lambda _: old_tensors, None)

@@ -35,8 +35,6 @@ class PyDatasetAdapter(LoaderAdapter):
     """Adapter of a `PyDataset`, whose batches are prepared by the workers that it requests.
 
     `shuffle` permutes batches. A dataset without end (`num_batches` is None) is also read by index, in one thread.
-
-    One without end (`num_batches` is None) is read by index too, by one thread.
     """
 
     def __init__(self, dataset: Any, shuffle: Shuffle = False, seed: int = 0, float_dtype: Any = None) -> None:

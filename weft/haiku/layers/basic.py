@@ -49,8 +49,6 @@ class Reshape(Module):
 
     A negative `preserve_dims` is the number of trailing dimensions to replace.
 
-    A negative `preserve_dims` counts the trailing dimensions that are replaced.
-
     Args:
         output_shape: the new sizes.
         preserve_dims: how many of the first dimensions stay.

@@ -1,4 +1,4 @@
-"""Methods that others contributed to Optax: less established than the rest."""
+"""Methods contributed to Optax, which are less established than the others."""
 
 from weft.errors import suggest as _suggest
 from weft.optim.contrib.adaptation import (

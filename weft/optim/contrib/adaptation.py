@@ -1,4 +1,4 @@
-"""Methods that find their learning rate: D-Adaptation, Prodigy, and MoMo, which reads the loss."""
+"""Methods that estimate their learning rate: D-Adaptation, Prodigy, and MoMo, which uses the loss."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from weft.optim.transforms.adaptive import Corrections, zero_count
 from weft.optim.tree_mapping import map_trees, need_extra, need_params
 from weft.optim.tree_utils.arithmetic import (
     accumulator_dtype,
-    in_dtypes_of,
+    cast_to_dtypes,
     initial_copy,
     sum_of_squares,
     tree_norm,
@@ -58,7 +58,7 @@ def prodigy(
     weight_decay: float = 0.0,
     safeguard_warmup: bool = False,
 ) -> GradientTransformationExtraArgs:
-    """AdamW that estimates its learning rate d from the distance to the start (Mishchenko and Defazio 2023)."""
+    """Create AdamW with a learning rate estimated from the distance to the start (Mishchenko and Defazio 2023)."""
     b1, b2 = betas
     b3 = b2**0.5 if beta3 is None else beta3
 
@@ -92,7 +92,7 @@ def prodigy(
             return (-rate.astype(m.dtype) * (scaled + weight_decay * p),)
 
         (new,) = map_trees("prodigy", step, exp_avg=m, exp_avg_sq=v, params=params)
-        return new, in_dtypes_of(ProdigyState(m, v, s, state.params0, estimate, numerator, count), state)
+        return new, cast_to_dtypes(ProdigyState(m, v, s, state.params0, estimate, numerator, count), state)
 
     return with_extra_args_support(GradientTransformation(init, update))
 
@@ -115,7 +115,7 @@ def dadapt_adamw(
     estim_lr0: float = 1e-6,
     weight_decay: float = 0.0,
 ) -> GradientTransformationExtraArgs:
-    """AdamW that estimates its learning rate by D-Adaptation (Defazio and Mishchenko 2023)."""
+    """Create AdamW with a learning rate estimated by D-Adaptation (Defazio and Mishchenko 2023)."""
     b1, b2 = betas
     root = b2**0.5
 
@@ -149,7 +149,7 @@ def dadapt_adamw(
             return (-(rate.astype(m.dtype) * weight_decay * p) - m / (wnp.sqrt(v) + eps),)
 
         (new,) = map_trees("dadapt_adamw", step, exp_avg=m, exp_avg_sq=v, params=params)
-        return new, in_dtypes_of(DAdaptAdamWState(m, v, s, estimate, numerator, count), state)
+        return new, cast_to_dtypes(DAdaptAdamWState(m, v, s, estimate, numerator, count), state)
 
     return with_extra_args_support(GradientTransformation(init, update))
 
@@ -171,7 +171,9 @@ def momo(
     weight_decay: float = 0.0,
     adapt_lower_bound: bool = False,
 ) -> GradientTransformationExtraArgs:
-    """SGD with momentum whose step is at most what a model of the loss allows (Schaipp et al. 2023); needs `value`."""
+    """Create SGD with momentum whose step size a model of the loss limits (Schaipp et al. 2023); `update` needs
+    `value`.
+    """
 
     def init(params: Params) -> MomoState:
         zero = wnp.zeros((), accumulator_dtype(params))
@@ -182,7 +184,7 @@ def momo(
     ) -> Any:
         need_params("momo", params)
         need_extra("momo", value=value)
-        # The averages begin with the first gradient, not with zero.
+        # Averages start with the first gradient, not with zero.
         decay = wnp.where(state.count > 0, beta, 0.0)
         average = weft.tree.map(lambda m, g: moving_average(g, m, decay.astype(g.dtype)), state.exp_avg, updates)
         barf = moving_average(value, state.barf, decay)
@@ -204,13 +206,13 @@ def momo(
             bound = wnp.maximum(new_bound, lower_bound)
         factor = 1.0 / shrink - 1.0
         new = weft.tree.map(lambda m, p: factor * p - step.astype(m.dtype) * m, average, params)
-        return new, in_dtypes_of(MomoState(average, barf, gamma, bound, safe_increment(state.count)), state)
+        return new, cast_to_dtypes(MomoState(average, barf, gamma, bound, safe_increment(state.count)), state)
 
     return GradientTransformationExtraArgs(init, update)
 
 
 class MomoAdamState(NamedTuple):
-    """As `MomoState`, with the average of squares."""
+    """The fields of `MomoState`, and the average of squares."""
 
     exp_avg: Updates
     exp_avg_sq: Updates
@@ -229,7 +231,7 @@ def momo_adam(
     weight_decay: float = 0.0,
     adapt_lower_bound: bool = False,
 ) -> GradientTransformationExtraArgs:
-    """Adam whose step is at most what a model of the loss allows (Schaipp et al. 2023); needs `value`."""
+    """Create Adam whose step size a model of the loss limits (Schaipp et al. 2023); `update` needs `value`."""
 
     def init(params: Params) -> MomoAdamState:
         zeros, zero = tree_zeros_like(params), wnp.zeros((), accumulator_dtype(params))
@@ -272,6 +274,6 @@ def momo_adam(
             return (factor * p - step.astype(m.dtype) * m / d,)
 
         (new,) = map_trees("momo_adam", move, exp_avg=m, scale=scales, params=params)
-        return new, in_dtypes_of(MomoAdamState(m, v, barf, gamma, bound, count), state)
+        return new, cast_to_dtypes(MomoAdamState(m, v, barf, gamma, bound, count), state)
 
     return GradientTransformationExtraArgs(init, update)

@@ -1,4 +1,4 @@
-"""Methods without a learning rate that measure how far they have come: DoG, DoWG, and betting on coins."""
+"""Methods without a learning rate, based on the distance from the start: DoG, DoWG and coin betting."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from weft.optim.transforms.scaling import scale_by_learning_rate
 from weft.optim.tree_mapping import map_trees, need_params
 from weft.optim.tree_utils.arithmetic import (
     accumulator_dtype,
-    in_dtypes_of,
+    cast_to_dtypes,
     initial_copy,
     tree_norm,
     tree_sub,
@@ -32,7 +32,7 @@ from weft.optim.tree_utils.arithmetic import (
 
 
 class DoGState(NamedTuple):
-    """Whether this is the first step, the initial parameters, the largest distance to them, sums of squared norms."""
+    """A flag for the first step, the initial parameters, the largest distance from them, and sums of squared norms."""
 
     is_init_step: Array
     init_params: Params
@@ -44,15 +44,15 @@ def _decay(weight_decay: Any, mask: Any) -> GradientTransformation:
     return identity() if weight_decay is None else add_decayed_weights(weight_decay, mask)
 
 
-def _scaled(updates: Updates, factor: Array) -> Updates:
+def _scale(updates: Updates, factor: Array) -> Updates:
     return weft.tree.map(lambda g: factor.astype(g.dtype) * g, updates)
 
 
 def scale_by_dog(init_step: tuple[str, float] = ("heuristic", 1e-6), eps: float = 1e-8) -> GradientTransformation:
-    """g * (largest distance from the start) / sqrt(sum of ||g||^2 + eps)."""
+    """Rescale updates to `g * (largest distance from the start) / sqrt(sum of ||g||^2 + eps)`."""
     tag, value = init_step
     if tag not in ("distance", "learning_rate", "heuristic"):
-        raise ArgumentError(f'init_step is ("distance", "learning_rate" or "heuristic", value), and got {init_step!r}')
+        raise ArgumentError(f'init_step must be ("distance", "learning_rate" or "heuristic", value), got {init_step!r}')
 
     def init(params: Params) -> DoGState:
         dtype = accumulator_dtype(params)
@@ -69,11 +69,11 @@ def scale_by_dog(init_step: tuple[str, float] = ("heuristic", 1e-6), eps: float 
         farthest = wnp.maximum(state.max_dist, distance)
         squares = state.sum_sq_norm_grads + tree_norm(updates, squared=True)
         if tag == "learning_rate":
-            # The distance that makes the first step size the one given.
+            # The distance for which the first step has the given size.
             farthest = wnp.where(state.is_init_step, value * wnp.sqrt(squares + eps), farthest)
         rate = farthest / wnp.sqrt(squares + eps)
         new = DoGState(wnp.array(False), state.init_params, farthest, squares)
-        return _scaled(updates, rate), in_dtypes_of(new, state)
+        return _scale(updates, rate), cast_to_dtypes(new, state)
 
     return GradientTransformation(init, update)
 
@@ -85,7 +85,9 @@ def dog(
     weight_decay: ScalarOrSchedule | None = None,
     mask: MaskOrFn | None = None,
 ) -> GradientTransformationExtraArgs:
-    """Steps as long as the way so far divided by the gradients so far (Ivgi et al. 2023)."""
+    """Create DoG, whose step size is the distance so far over the root of summed squared gradients (Ivgi et al.
+    2023).
+    """
     return chain(_decay(weight_decay, mask), scale_by_dog(init_step, eps), scale_by_learning_rate(learning_rate))
 
 
@@ -98,7 +100,9 @@ class DoWGState(NamedTuple):
 
 
 def scale_by_dowg(init_estim_sq_dist: float | None = None, eps: float = 1e-4) -> GradientTransformation:
-    """g * d / (sqrt(sum of d ||g||^2) + eps), with d the largest squared distance from the start."""
+    """Rescale updates to `g * d / (sqrt(sum of d ||g||^2) + eps)`, with d the largest squared distance from the
+    start.
+    """
 
     def init(params: Params) -> DoWGState:
         start = eps if init_estim_sq_dist is None else init_estim_sq_dist
@@ -111,7 +115,7 @@ def scale_by_dowg(init_estim_sq_dist: float | None = None, eps: float = 1e-4) ->
         farthest = wnp.maximum(state.estim_sq_dist, distance)
         squares = state.weighted_sq_norm_grads + farthest * tree_norm(updates, squared=True)
         rate = farthest / (wnp.sqrt(squares) + eps)
-        return _scaled(updates, rate), in_dtypes_of(DoWGState(state.init_params, squares, farthest), state)
+        return _scale(updates, rate), cast_to_dtypes(DoWGState(state.init_params, squares, farthest), state)
 
     return GradientTransformation(init, update)
 
@@ -123,7 +127,7 @@ def dowg(
     weight_decay: ScalarOrSchedule | None = None,
     mask: MaskOrFn | None = None,
 ) -> GradientTransformationExtraArgs:
-    """DoG with gradients weighted by the distance at their time (Khaled et al. 2023)."""
+    """Create DoWG: DoG with gradients weighted by their distance from the start (Khaled et al. 2023)."""
     return chain(
         _decay(weight_decay, mask), scale_by_dowg(init_estim_sq_dist, eps), scale_by_learning_rate(learning_rate)
     )
@@ -140,7 +144,7 @@ class COCOBState(NamedTuple):
 
 
 def scale_by_cocob(alpha: float = 100.0, eps: float = 1e-8) -> GradientTransformation:
-    """Toward p0 + s / (L max(G + L, alpha L)) (L + reward): bets on the sign of the next gradient."""
+    """Return updates toward `p0 + s / (L max(G + L, alpha L)) (L + reward)`, bets on the sign of the next gradient."""
 
     def init(params: Params) -> COCOBState:
         zeros = tree_zeros_like(params)
@@ -179,7 +183,7 @@ def cocob(
     weight_decay: ScalarOrSchedule = 0.0,
     mask: MaskOrFn | None = None,
 ) -> GradientTransformationExtraArgs:
-    """Coin betting, without a learning rate of its own (Orabona and Tommasi 2017)."""
+    """Create coin betting, which needs no learning rate (Orabona and Tommasi 2017)."""
     return chain(
         add_decayed_weights(weight_decay, mask),
         scale_by_cocob(alpha, eps),

@@ -1,4 +1,4 @@
-"""GaLore: gradients of matrices in a few directions only, so that the state of an optimizer is small."""
+"""GaLore: projections of matrix gradients to few directions, which keep the optimizer state small."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import weft.numpy as wnp
 from weft import Array, lax
 from weft.errors import ArgumentError
 from weft.optim.base import GradientTransformation, MaskOrFn, Params, ScalarOrSchedule, Updates
-from weft.optim.contrib.muon import MuonDimensionNumbers, as_matrices, axes_of
+from weft.optim.contrib.muon import MuonDimensionNumbers, as_matrices, normalize_axes
 from weft.optim.numerics import safe_increment
 from weft.optim.transforms.adaptive import scale_by_adam, zero_count
 from weft.optim.transforms.adding import add_decayed_weights
@@ -19,14 +19,14 @@ from weft.optim.transforms.scaling import scale_by_learning_rate
 
 
 class GaLoreDimensionNumbers(NamedTuple):
-    """Which axes of a weight are the rows of a matrix and which its columns."""
+    """The axes of a weight that are the rows of a matrix, and those that are its columns."""
 
     reduction_axis: int | Sequence[int] = 0
     output_axis: int | Sequence[int] = 1
 
 
 class GaLoreState(NamedTuple):
-    """Steps taken, the state of the inner optimizer in the chosen directions, and these, an empty array for others."""
+    """Number of steps taken, the state of the inner optimizer, and the directions (an empty array for other leaves)."""
 
     count: Array  # type: ignore[assignment]
     base_optimizer_state: Any
@@ -38,16 +38,16 @@ def _is_dimension_numbers(node: Any) -> bool:
 
 
 def _matrix(x: Any, dims: GaLoreDimensionNumbers) -> tuple[Array, Callable[[Array], Array]]:
-    """A weight as a matrix, and the way back."""
-    axes = axes_of(dims.reduction_axis, max(x.ndim, 1)) + axes_of(dims.output_axis, max(x.ndim, 1))
+    """Return a weight as a matrix, and the inverse function."""
+    axes = normalize_axes(dims.reduction_axis, max(x.ndim, 1)) + normalize_axes(dims.output_axis, max(x.ndim, 1))
     if x.ndim < 2 or sorted(axes) != list(range(x.ndim)):
-        raise ArgumentError(f"galore makes one matrix of a weight, and {dims} does not fit an array of shape {x.shape}")
+        raise ArgumentError(f"galore must make a matrix of each weight; got {dims} for shape {x.shape}")
     matrices, restore = as_matrices(x, MuonDimensionNumbers(*dims))
     return matrices[0], restore
 
 
 def _directions(matrix: Array, rank: int) -> Array:
-    """The first singular vectors of the longer side, as columns."""
+    """Return the first singular vectors of the longer side, as columns."""
     left, _, right = wnp.linalg.svd(matrix.astype(wnp.float32), full_matrices=False)
     found = left[:, :rank] if _is_tall(matrix) else right[:rank].T
     return found.astype(matrix.dtype)
@@ -58,8 +58,10 @@ def _is_tall(matrix: Any) -> bool:
 
 
 def _dimension_numbers_for(tree: Any, dims: Any) -> list[GaLoreDimensionNumbers | None]:
-    """Dimension numbers for each leaf of a tree of weights, None for those to leave alone; `dims` is one for all, a
-    tree of them or a function of the tree."""
+    """Return dimension numbers for each leaf of a tree of weights, or None for leaves without projection.
+
+    `dims` applies to all leaves, or is a tree or a function of the tree.
+    """
     if callable(dims):
         dims = dims(tree)
     leaves = weft.tree.leaves(tree)
@@ -70,7 +72,7 @@ def _dimension_numbers_for(tree: Any, dims: Any) -> list[GaLoreDimensionNumbers 
     found = weft.tree.leaves(dims, is_leaf=_is_dimension_numbers)
     if len(found) != len(leaves) or not all(map(_is_dimension_numbers, found)):
         raise ArgumentError(
-            f"galore needs GaLoreDimensionNumbers or None for each of its {len(leaves)} weights, and got {found}"
+            f"galore needs GaLoreDimensionNumbers or None for each of its {len(leaves)} weights, got {found}"
         )
     return found
 
@@ -82,7 +84,7 @@ def scale_by_galore(
     base_optimizer: GradientTransformation | None = None,
     weight_dimension_numbers: Any = None,
 ) -> GradientTransformation:
-    """P u(P^T G), with u of `base_optimizer` (Adam) and P the `rank` first singular vectors of G (Zhao et al. 2024).
+    """Rescale updates to `P u(P^T G)`, with u of `base_optimizer` (Adam) and P the `rank` first singular vectors of G.
 
     P is recomputed every `update_proj_gap` steps; a matrix with more columns than rows is taken from the right.
     Weights that are no matrices go to `base_optimizer` as they are, unless `weight_dimension_numbers` (one for all
@@ -90,7 +92,7 @@ def scale_by_galore(
     otherwise. `base_optimizer` sees no parameters, since they do not have the shape of what it works on.
     """
     if not isinstance(rank, int) or rank < 1:
-        raise ArgumentError(f"galore needs a rank of 1 or more, and got {rank!r}")
+        raise ArgumentError(f"galore needs a rank of 1 or more, got {rank!r}")
     inner = scale_by_adam() if base_optimizer is None else base_optimizer
 
     def init(params: Params) -> GaLoreState:
@@ -145,7 +147,7 @@ def galore(
     mask: MaskOrFn | None = None,
     weight_dimension_numbers: Any = None,
 ) -> GradientTransformation:
-    """Steps of an optimizer, Adam by default, in a few directions of each matrix; weight decay is in all of them."""
+    """Create an optimizer, by default Adam, on few directions of each matrix; weight decay acts on all of them."""
     return chain(
         scale_by_galore(rank, update_proj_gap, scale, base_optimizer, weight_dimension_numbers),
         add_decayed_weights(weight_decay, mask),

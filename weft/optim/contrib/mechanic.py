@@ -40,13 +40,14 @@ def mechanize(
     s_init: float = 1e-6,
     num_betas: int = 6,
 ) -> GradientTransformationExtraArgs:
-    """x = x0 - s d, with d the sum of the steps of `base_optimizer` and a learnt scale s (Cutkosky et al. 2023).
+    """Learn the scale of an optimizer: `x = x0 - s d`, with d the sum of its steps and s learned (Cutkosky et al.
+    2023).
 
     The scale is the sum of `num_betas` bettors, with decays 0.9, 0.99, ...: each bets on h = <g, d>, how much the loss
     falls with a larger scale, and has the wealth that these bets have brought it. `base_optimizer` has a rate of 1.
     """
     if num_betas < 1:
-        raise ArgumentError(f"mechanize needs one decay or more, and got num_betas={num_betas}")
+        raise ArgumentError(f"mechanize needs one decay or more, got num_betas={num_betas}")
     inner = with_extra_args_support(base_optimizer)
 
     def init(params: Params) -> MechanicState:
@@ -58,7 +59,7 @@ def mechanize(
     def update(updates: Updates, state: MechanicState, params: Params | None = None, **extra_args: Any) -> Any:
         need_params("mechanize", params)
         steps, inner_state = inner.update(updates, state.base_optimizer_state, params, **extra_args)
-        # Parameters may have been replaced between init and the first step, by trained ones.
+        # The caller may replace parameters between init and the first step.
         start = tree_where(state.count == 0, params, state.x0)
         scale = wnp.sum(state.s)
         decay = weight_decay * scale * tree_norm(updates) / (tree_norm(params) + eps)
@@ -71,7 +72,7 @@ def mechanize(
         h = tree_vdot(derivatives, sums).real.astype(wnp.float32)
         m = wnp.maximum(betas * state.m, wnp.abs(h) + eps)
         v = betas**2 * state.v + h**2
-        # A bet is limited by the largest one before, so that wealth does not become negative.
+        # Limit a bet by the largest one before, so that wealth stays nonnegative.
         r = betas * state.r + wnp.clip(h, -state.m, state.m) * state.s
         wealth = s_init / num_betas * m + wnp.maximum(r, 0.0)
         s = wealth / (wnp.sqrt(v) + eps)

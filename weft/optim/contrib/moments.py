@@ -1,4 +1,4 @@
-"""Relatives of Adam: ADOPT, AdEMAMix and its simple form, ACProp, MADGRAD."""
+"""Relatives of Adam: ADOPT, AdEMAMix and its simplified form, ACProp, MADGRAD."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def scale_by_adopt(
     use_clipping: bool = True,
     clip_value_fn: Callable[[Any], Any] = _fourth_root,
 ) -> GradientTransformation:
-    """The average of clip(g / max(sqrt(v), eps)), where v is from before this gradient; the first step only makes v."""
+    """Average `clip(g / max(sqrt(v), eps))`, where v excludes this gradient. The first step only initializes v."""
 
     def init(params: Params) -> ScaleByAdamState:
         return ScaleByAdamState(zero_count(), tree_zeros_like(params, mu_dtype), tree_zeros_like(params))
@@ -82,13 +82,15 @@ def adopt(
     use_clipping: bool = True,
     clip_value_fn: Callable[[Any], Any] = _fourth_root,
 ) -> GradientTransformationExtraArgs:
-    """Adam that converges with any b2, because v does not know the gradient it divides (Taniguchi et al. 2024)."""
+    """Create ADOPT: Adam that converges for any b2, since v excludes the gradient it divides (Taniguchi et al.
+    2024).
+    """
     options: dict[str, Any] = {"nesterov": nesterov, "use_clipping": use_clipping, "clip_value_fn": clip_value_fn}
     return chain(scale_by_adopt(b1, b2, eps, mu_dtype, **options), scale_by_learning_rate(learning_rate))
 
 
 class ScaleByAdemamixState(NamedTuple):
-    """Steps taken (twice), the fast and the slow average of gradients, and that of squares."""
+    """Number of steps taken (twice), the fast and the slow average of gradients, and that of squares."""
 
     count: Array  # type: ignore[assignment]
     count_m2: Array
@@ -106,7 +108,9 @@ def scale_by_ademamix(
     eps_root: float = 0.0,
     mu_dtype: Any = None,
 ) -> GradientTransformation:
-    """(m1 + alpha * m2) / (sqrt(v + eps_root) + eps), with a fast and a slow average of gradients."""
+    """Rescale updates to `(m1 + alpha * m2) / (sqrt(v + eps_root) + eps)`, with a fast and a slow average of
+    gradients.
+    """
 
     def init(params: Params) -> ScaleByAdemamixState:
         zeros = tree_zeros_like(params, mu_dtype)
@@ -142,7 +146,7 @@ def ademamix(
     weight_decay: ScalarOrSchedule = 0.0,
     mask: MaskOrFn | None = None,
 ) -> GradientTransformationExtraArgs:
-    """AdamW with a second, much slower average of gradients (Pagliardini et al. 2024)."""
+    """Create AdEMAMix: AdamW with a second, much slower average of gradients (Pagliardini et al. 2024)."""
     return chain(
         scale_by_ademamix(b1, b2, b3, alpha, eps, eps_root, mu_dtype),
         add_decayed_weights(weight_decay, mask),
@@ -151,7 +155,7 @@ def ademamix(
 
 
 class ScaleBySimplifiedAdEMAMixState(NamedTuple):
-    """Steps taken, the decaying sum of gradients and the average of squares."""
+    """Number of steps taken, the decaying sum of gradients and the average of squares."""
 
     t: Array
     m: Updates
@@ -161,7 +165,7 @@ class ScaleBySimplifiedAdEMAMixState(NamedTuple):
 def scale_by_simplified_ademamix(
     b1: float = 0.99, b2: float = 0.95, alpha: float = 0.0, eps: float = 1e-8, eps_root: float = 0.0
 ) -> GradientTransformation:
-    """(m + alpha * g) / (sqrt(v + eps_root) + eps), with m = b1 * m + g."""
+    """Rescale updates to `(m + alpha * g) / (sqrt(v + eps_root) + eps)`, with `m = b1 * m + g`."""
 
     def init(params: Params) -> ScaleBySimplifiedAdEMAMixState:
         return ScaleBySimplifiedAdEMAMixState(zero_count(), tree_zeros_like(params), tree_zeros_like(params))
@@ -190,7 +194,7 @@ def simplified_ademamix(
     weight_decay: ScalarOrSchedule = 0.0,
     mask: MaskOrFn | None = None,
 ) -> GradientTransformationExtraArgs:
-    """AdEMAMix with one sum of gradients and the gradient itself (Morwani et al. 2025)."""
+    """Create AdEMAMix with one sum of gradients and the gradient itself (Morwani et al. 2025)."""
     return chain(
         scale_by_simplified_ademamix(b1, b2, alpha, eps, eps_root),
         add_decayed_weights(weight_decay, mask),
@@ -201,7 +205,10 @@ def simplified_ademamix(
 def scale_by_acprop(
     b1: float = 0.9, b2: float = 0.999, eps: float = 1e-16, eps_root: float = 1e-16
 ) -> GradientTransformation:
-    """g / (sqrt(s) + eps), with s the average up to the step before of (g - m)^2, m the mean without that g."""
+    """Rescale updates to `g / (sqrt(s) + eps)`.
+
+    s is the average of (g - m)^2 up to the step before, with m the mean without that g.
+    """
 
     def init(params: Params) -> ScaleByBeliefState:
         return ScaleByBeliefState(zero_count(), tree_zeros_like(params), tree_zeros_like(params))
@@ -212,7 +219,7 @@ def scale_by_acprop(
         started = state.count > 0
 
         def leaf(g: Any, m: Any, s: Any) -> tuple[Any, ...]:
-            # Before the first gradient nothing is known of the variance, which is then taken as one.
+            # Before the first gradient the variance is unknown and taken as one.
             step = g / plus(wnp.where(started, wnp.sqrt(before(s)), wnp.ones_like(s)), eps)
             return step, moving_average(g, m, b1), plus(moving_average(abs_sq(g - m), s, b2), eps_root)
 
@@ -231,7 +238,7 @@ def acprop(
     weight_decay: ScalarOrSchedule = 0.0,
     mask: MaskOrFn | None = None,
 ) -> GradientTransformationExtraArgs:
-    """AdaBelief whose denominator does not know the gradient it divides (Zhuang et al. 2021)."""
+    """Create ACProp: AdaBelief whose denominator excludes the gradient it divides (Zhuang et al. 2021)."""
     return chain(
         scale_by_acprop(b1, b2, eps, eps_root),
         add_decayed_weights(weight_decay, mask),
@@ -240,7 +247,7 @@ def acprop(
 
 
 class MadgradState(NamedTuple):
-    """Steps taken, weighted sums of squares and of gradients, and the initial parameters."""
+    """Number of steps taken, weighted sums of squares and of gradients, and the initial parameters."""
 
     count: Array  # type: ignore[assignment]
     grad_sum_sq: Updates
@@ -251,7 +258,10 @@ class MadgradState(NamedTuple):
 def scale_by_madgrad(
     learning_rate: ScalarOrSchedule, momentum: float = 0.9, eps: float = 1e-6
 ) -> GradientTransformation:
-    """Toward x0 - s / (cbrt(v) + eps), with s and v the sums of (lr + eps) sqrt(t) g and (lr + eps) sqrt(t) g^2."""
+    """Return updates toward `x0 - s / (cbrt(v) + eps)`.
+
+    s and v are the sums of (lr + eps) sqrt(t) g and of (lr + eps) sqrt(t) g^2.
+    """
 
     def init(params: Params) -> MadgradState:
         copy = initial_copy(params)
@@ -279,5 +289,5 @@ def scale_by_madgrad(
 def madgrad(
     learning_rate: ScalarOrSchedule, momentum: float = 0.9, weight_decay: float = 0.0, eps: float = 1e-6
 ) -> GradientTransformationExtraArgs:
-    """Dual averaging with momentum and cube roots of squares (Defazio and Jelassi 2021)."""
+    """Create MADGRAD: dual averaging with momentum and cube roots of squares (Defazio and Jelassi 2021)."""
     return chain(add_decayed_weights(weight_decay), scale_by_madgrad(learning_rate, momentum, eps))

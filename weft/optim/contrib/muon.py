@@ -1,4 +1,4 @@
-"""Muon: momentum whose matrices are orthogonalized by a few multiplications."""
+"""Muon: momentum whose matrices are orthogonalized by Newton-Schulz iterations."""
 
 from __future__ import annotations
 
@@ -47,27 +47,27 @@ PRECONDITIONING = ("frobenius", "spectral", "aol", "schatten")
 
 
 class MuonDimensionNumbers(NamedTuple):
-    """Which axes of a weight are summed over and which are outputs; others are a batch of matrices."""
+    """The axes of a weight that are contracted, and the output axes; other axes are a batch of matrices."""
 
     reduction_axis: int | Sequence[int] = 0
     output_axis: int | Sequence[int] = 1
 
 
 class MuonState(NamedTuple):
-    """Steps taken, the average of gradients, and the coefficients of the iteration."""
+    """Number of steps taken, the average of gradients, and the coefficients of the iteration."""
 
     count: Array  # type: ignore[assignment]
     mu: Updates
     ns_coeffs: Array
 
 
-def axes_of(axis: int | Sequence[int], ndim: int) -> tuple[int, ...]:
+def normalize_axes(axis: int | Sequence[int], ndim: int) -> tuple[int, ...]:
     return tuple(a % ndim for a in ((axis,) if isinstance(axis, int) else axis))
 
 
 def as_matrices(x: Array, dims: MuonDimensionNumbers) -> tuple[Array, Callable[[Array], Array]]:
-    """The weight as [batch, reduction, output], and the way back."""
-    reduction, output = axes_of(dims.reduction_axis, x.ndim), axes_of(dims.output_axis, x.ndim)
+    """Return a weight as [batch, reduction, output], and the inverse function."""
+    reduction, output = normalize_axes(dims.reduction_axis, x.ndim), normalize_axes(dims.output_axis, x.ndim)
     batch = tuple(a for a in range(x.ndim) if a not in reduction + output)
     order = batch + reduction + output
     transposed = wnp.transpose(x, order)
@@ -77,8 +77,8 @@ def as_matrices(x: Array, dims: MuonDimensionNumbers) -> tuple[Array, Callable[[
     return transposed.reshape(-1, rows, columns), restore
 
 
-def _rescaled(x: Array, preconditioning: str, eps: float) -> Array:
-    """The matrices with singular values of at most about one, from where the iteration takes them to one."""
+def _limit_spectrum(x: Array, preconditioning: str, eps: float) -> Array:
+    """Scale matrices to singular values of at most about one, where the iteration converges to one."""
     match preconditioning:
         case "frobenius":
             return x / (wnp.linalg.norm(x, axis=(-2, -1), keepdims=True) + eps)
@@ -92,11 +92,11 @@ def _rescaled(x: Array, preconditioning: str, eps: float) -> Array:
             return x * lax.rsqrt(sums + eps)
 
 
-def orthogonalized(x: Array, coefficients: Array, steps: int, preconditioning: str, eps: float) -> Array:
-    """U V^H of the singular value decomposition of each matrix, nearly, by Newton-Schulz iterations."""
+def orthogonalize(x: Array, coefficients: Array, steps: int, preconditioning: str, eps: float) -> Array:
+    """Approximate `U V^H` of the singular value decomposition of each matrix by Newton-Schulz iterations."""
     tall = x.shape[-2] > x.shape[-1]
     x = wnp.swapaxes(x, -2, -1).conj() if tall else x
-    x = _rescaled(x, preconditioning, eps)
+    x = _limit_spectrum(x, preconditioning, eps)
     rows = coefficients if coefficients.ndim == 2 else wnp.broadcast_to(coefficients, (steps, 3))
     for i in range(rows.shape[0]):
         a, b, c = (rows[i, k].astype(x.dtype) for k in range(3))
@@ -108,7 +108,7 @@ def orthogonalized(x: Array, coefficients: Array, steps: int, preconditioning: s
 def _coefficients(coefficients: Any) -> Array:
     if isinstance(coefficients, str):
         if coefficients not in PRESETS:
-            raise ArgumentError(f"ns_coeffs has the presets {', '.join(PRESETS)}, and got {coefficients!r}")
+            raise ArgumentError(f"ns_coeffs must be coefficients or one of {', '.join(PRESETS)}, got {coefficients!r}")
         coefficients = PRESETS[coefficients]
     array = wnp.asarray(coefficients, wnp.float32)
     if array.ndim > 2 or array.shape[-1:] != (3,):
@@ -117,7 +117,7 @@ def _coefficients(coefficients: Any) -> Array:
 
 
 def _dimension_numbers_for(weight_dimension_numbers: Any, params: Any) -> Any:
-    """Dimension numbers for every leaf: those given, or those of a matrix."""
+    """Return dimension numbers for each leaf: those given, or those of a matrix."""
     if callable(weight_dimension_numbers):
         weight_dimension_numbers = weight_dimension_numbers(params)
     if weight_dimension_numbers is None:
@@ -130,20 +130,18 @@ def _is_dimension_numbers(node: Any) -> bool:
 
 
 def _for_each(function: Callable[..., Any], updates: Updates, dims: Any) -> Updates:
-    """function(update, dimension numbers) for every leaf that has them."""
+    """Apply `function(update, dimension numbers)` to each leaf that has them."""
     leaves, structure = weft.tree.flatten(updates)
     each = weft.tree.leaves(dims, is_leaf=_is_dimension_numbers)
     each = [n for n in each if isinstance(n, MuonDimensionNumbers)]
     if len(each) != len(leaves):
-        raise ArgumentError(
-            f"muon needs MuonDimensionNumbers for each of its {len(leaves)} leaves, and got {len(each)}"
-        )
+        raise ArgumentError(f"muon needs MuonDimensionNumbers for each of its {len(leaves)} leaves, got {len(each)}")
     for leaf, dim in zip(leaves, each, strict=True):
-        axes = axes_of(dim.reduction_axis, max(leaf.ndim, 1)) + axes_of(dim.output_axis, max(leaf.ndim, 1))
+        axes = normalize_axes(dim.reduction_axis, max(leaf.ndim, 1)) + normalize_axes(
+            dim.output_axis, max(leaf.ndim, 1)
+        )
         if leaf.ndim < 2 or len(set(axes)) != len(axes):
-            raise ArgumentError(
-                f"muon makes matrices orthogonal, and {dim} does not fit an array of shape {leaf.shape}"
-            )
+            raise ArgumentError(f"muon needs dimension numbers that fit each array; got {dim} for shape {leaf.shape}")
     return structure.unflatten([function(leaf, dim) for leaf, dim in zip(leaves, each, strict=True)])
 
 
@@ -159,9 +157,9 @@ def scale_by_muon(
     preconditioning: str = "frobenius",
     weight_dimension_numbers: Any = None,
 ) -> GradientTransformation:
-    """The orthogonal matrix nearest to the momentum; with `adaptive`, times their inner product."""
+    """Replace the momentum by the nearest orthogonal matrix; with `adaptive`, times their inner product."""
     if preconditioning not in PRECONDITIONING:
-        raise ArgumentError(f"preconditioning is one of {', '.join(PRECONDITIONING)}, and got {preconditioning!r}")
+        raise ArgumentError(f"preconditioning must be one of {', '.join(PRECONDITIONING)}, got {preconditioning!r}")
 
     def init(params: Params) -> MuonState:
         return MuonState(zero_count(), tree_zeros_like(params, mu_dtype), _coefficients(ns_coeffs))
@@ -178,7 +176,7 @@ def scale_by_muon(
 
         def leaf(m: Any, dims: MuonDimensionNumbers) -> Any:
             matrices, restore = as_matrices(m, dims)
-            result = orthogonalized(matrices, state.ns_coeffs, ns_steps, preconditioning, eps)
+            result = orthogonalize(matrices, state.ns_coeffs, ns_steps, preconditioning, eps)
             if adaptive:
                 result = result * wnp.sum(matrices.conj() * result, axis=(-2, -1), keepdims=True)
             return restore(result)
@@ -190,10 +188,10 @@ def scale_by_muon(
 
 
 def _scale_by_shape(weight_dimension_numbers: Any, consistent_rms: float | None) -> GradientTransformation:
-    """Steps of one size whatever the shape: by width, or with `consistent_rms` by the root mean square."""
+    """Rescale steps to one size for all shapes: by width, or with `consistent_rms` by the root mean square."""
 
     def leaf(u: Any, dims: MuonDimensionNumbers) -> Any:
-        size = lambda axis: math.prod(u.shape[a] for a in axes_of(axis, u.ndim))
+        size = lambda axis: math.prod(u.shape[a] for a in normalize_axes(axis, u.ndim))
         fan_in, fan_out = size(dims.reduction_axis), size(dims.output_axis)
         if consistent_rms is not None:
             return u * (math.sqrt(max(fan_in, fan_out)) * consistent_rms)
@@ -225,29 +223,29 @@ def muon(
     muon_weight_dimension_numbers: Any = None,
     consistent_rms: float | None = None,
 ) -> GradientTransformationExtraArgs:
-    """Orthogonal steps for matrices, AdamW for the rest (Jordan 2024).
+    """Create Muon: orthogonal steps for matrices, AdamW for other parameters (Jordan 2024).
 
     `muon_weight_dimension_numbers` is a tree with `MuonDimensionNumbers` for what is to be made orthogonal and None for
     what goes to AdamW, or a function that makes one from the parameters; without it, arrays of two axes are matrices.
     """
     dims = muon_weight_dimension_numbers
 
-    def dims_of(tree: Any) -> Any:
+    def get_dims(tree: Any) -> Any:
         if dims is not None:
             prefix = dims(tree) if callable(dims) else dims
-            # One for a whole subtree counts for each of its leaves.
+            # Dimension numbers of a subtree apply to each of its leaves.
             repeat = lambda each, part: weft.tree.map(lambda _: each, part, is_leaf=_is_masked)
             return weft.tree.map(repeat, prefix, tree, is_leaf=_is_dimension_numbers)
         return weft.tree.map(lambda leaf: MuonDimensionNumbers() if leaf.ndim == 2 else None, tree)
 
     def labels(tree: Any) -> Any:
-        return weft.tree.map(lambda n: "adam" if n is None else "muon", dims_of(tree), is_leaf=_is_dimension_numbers)
+        return weft.tree.map(lambda n: "adam" if n is None else "muon", get_dims(tree), is_leaf=_is_dimension_numbers)
 
-    def dims_of_unmasked(tree: Any) -> Any:
-        """The dimension numbers of the leaves that are not masked: masked ones are `MaskedNode`, which has no axes."""
+    def get_unmasked_dims(tree: Any) -> Any:
+        """Return the dimension numbers of leaves that are not masked; a `MaskedNode` has no axes."""
         if dims is None or callable(dims):
             tree = weft.tree.map(lambda x: None if isinstance(x, MaskedNode) else x, tree, is_leaf=_is_masked)
-        return dims_of(tree)
+        return get_dims(tree)
 
     matrices = chain(
         scale_by_muon(
@@ -259,9 +257,9 @@ def muon(
             nesterov=nesterov,
             adaptive=adaptive,
             preconditioning=preconditioning,
-            weight_dimension_numbers=dims_of_unmasked,
+            weight_dimension_numbers=get_unmasked_dims,
         ),
-        _scale_by_shape(dims_of_unmasked, consistent_rms),
+        _scale_by_shape(get_unmasked_dims, consistent_rms),
         add_decayed_weights(weight_decay, weight_decay_mask),
         scale_by_learning_rate(learning_rate),
     )

@@ -22,7 +22,7 @@ from weft.optim.transforms.scaling import scale_by_learning_rate
 
 
 class DifferentiallyPrivateAggregateState(NamedTuple):
-    """The key of the next noise."""
+    """The random key of the next noise."""
 
     rng_key: Array
 
@@ -30,7 +30,7 @@ class DifferentiallyPrivateAggregateState(NamedTuple):
 def differentially_private_aggregate(
     l2_norm_clip: float, noise_multiplier: float, key: Any = None, *, seed: int | None = None
 ) -> GradientTransformation:
-    """The mean of per-example gradients clipped to `l2_norm_clip`, plus noise of that norm times the multiplier.
+    """Average per-example gradients clipped to `l2_norm_clip`, plus noise of that norm times `noise_multiplier`.
 
     Gradients come with a leading axis of examples, as `weft.vmap(weft.grad(loss), (None, 0))` returns them.
     """
@@ -64,7 +64,7 @@ def dpsgd(
     momentum: float | None = None,
     nesterov: bool = False,
 ) -> GradientTransformationExtraArgs:
-    """Stochastic gradient descent with differential privacy (Abadi et al. 2016)."""
+    """Create stochastic gradient descent with differential privacy (Abadi et al. 2016)."""
     return chain(
         differentially_private_aggregate(l2_norm_clip, noise_multiplier, seed=seed),
         identity() if momentum is None else trace(momentum, nesterov),

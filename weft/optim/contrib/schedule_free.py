@@ -40,12 +40,10 @@ class ScheduleFreeState(NamedTuple):
 
 
 def schedule_free_eval_params(state: Any, params: Params) -> Params:
-    """The average x = (y - (1 - b1) z) / b1, which is what to evaluate; `params` are the y that are trained."""
+    """Return the average `x = (y - (1 - b1) z) / b1` for evaluation; `params` are the trained y."""
     b1, z = getattr(state, "b1", None), getattr(state, "z", None)
     if b1 is None or z is None:
-        raise ArgumentError(
-            f"schedule_free_eval_params takes the state of schedule_free, and got {type(state).__name__}"
-        )
+        raise ArgumentError(f"schedule_free_eval_params needs the state of schedule_free, got {type(state).__name__}")
     back = lambda y, z: ((y - (1.0 - b1) * z) / b1,)
     (average,) = map_trees("schedule_free_eval_params", back, params=params, z=z)
     return weft.tree.map(lambda x, y: x.astype(y.dtype), average, params)
@@ -58,7 +56,10 @@ def schedule_free(
     weight_lr_power: float = 2.0,
     state_dtype: Any = None,
 ) -> GradientTransformationExtraArgs:
-    """z follows the base optimizer, x averages z, and gradients are taken at y = b1 x + (1 - b1) z (Defazio 2024)."""
+    """Make an optimizer schedule-free (Defazio 2024).
+
+    z follows the base optimizer, x averages z, and gradients are taken at `y = b1 x + (1 - b1) z`.
+    """
     base = with_extra_args_support(base_optimizer)
 
     def init(params: Params) -> ScheduleFreeState:
@@ -92,7 +93,7 @@ def schedule_free(
     return GradientTransformationExtraArgs(init, update)
 
 
-def _warmed(learning_rate: Any, warmup_steps: int | None) -> Any:
+def _with_warmup(learning_rate: Any, warmup_steps: int | None) -> Any:
     return learning_rate if warmup_steps is None else warmup_constant_schedule(0.0, learning_rate, warmup_steps)
 
 
@@ -104,8 +105,8 @@ def schedule_free_sgd(
     weight_lr_power: float = 2.0,
     state_dtype: Any = None,
 ) -> GradientTransformationExtraArgs:
-    """Schedule-free gradient descent."""
-    rate = _warmed(learning_rate, warmup_steps)
+    """Create schedule-free gradient descent."""
+    rate = _with_warmup(learning_rate, warmup_steps)
     base = chain(identity() if weight_decay is None else add_decayed_weights(weight_decay), sgd(rate))
     return schedule_free(base, rate, b1, weight_lr_power, state_dtype)
 
@@ -120,8 +121,8 @@ def schedule_free_adamw(
     weight_lr_power: float = 2.0,
     state_dtype: Any = None,
 ) -> GradientTransformationExtraArgs:
-    """Schedule-free AdamW, in which the average replaces the first moment."""
-    rate = _warmed(learning_rate, warmup_steps)
+    """Create schedule-free AdamW, in which the average replaces the first moment."""
+    rate = _with_warmup(learning_rate, warmup_steps)
     base = chain(
         scale_by_rms(decay=b2, eps=eps, eps_in_sqrt=False, bias_correction=True),
         add_decayed_weights(weight_decay),

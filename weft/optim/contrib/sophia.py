@@ -29,13 +29,13 @@ from weft.optim.tree_utils.randomness import tree_random_like
 
 
 class HutchinsonState(NamedTuple):
-    """The key of the next direction."""
+    """The random key of the next direction."""
 
     key: Array
 
 
 def hutchinson_estimator_diag_hessian(random_seed: Any = None) -> GradientTransformationExtraArgs:
-    """u * (H u) with random signs u, whose mean is the diagonal of the Hessian of `obj_fn(params)`."""
+    """Estimate the diagonal of the Hessian of `obj_fn(params)` by `u * (H u)` with random signs u."""
 
     def init(params: Params) -> HutchinsonState:
         key = random.key(0) if random_seed is None else random_seed
@@ -61,7 +61,7 @@ def hutchinson_estimator_diag_hessian(random_seed: Any = None) -> GradientTransf
 
 
 class SophiaState(NamedTuple):
-    """Steps taken, the averages of gradients and of Hessian diagonals, and the state of their estimator."""
+    """Number of steps taken, the averages of gradients and of Hessian diagonals, and the state of their estimator."""
 
     count: Array  # type: ignore[assignment]
     mu: Updates
@@ -81,7 +81,9 @@ def scale_by_sophia(
     verbose: bool = False,
     print_win_rate_every_n_steps: int = 0,
 ) -> GradientTransformationExtraArgs:
-    """clip(m / max(gamma * h, eps)), with h from before this step, estimated every `update_interval` steps."""
+    """Rescale updates to `clip(m / max(gamma * h, eps))`, with h of earlier steps, estimated every `update_interval`
+    steps.
+    """
     estimator = with_extra_args_support(hessian_diagonal_fn or hutchinson_estimator_diag_hessian())
 
     def init(params: Params) -> SophiaState:
@@ -133,7 +135,9 @@ def sophia(
     verbose: bool = False,
     print_win_rate_every_n_steps: int = 0,
 ) -> GradientTransformationExtraArgs:
-    """Second-order steps, clipped element by element (Liu et al. 2023); update needs `obj_fn(params)`."""
+    """Create Sophia: second-order steps with elementwise clipping (Liu et al. 2023); `update` needs
+    `obj_fn(params)`.
+    """
     return chain(
         scale_by_sophia(
             b1,

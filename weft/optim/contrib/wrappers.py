@@ -27,17 +27,17 @@ NormalizeState = EmptyState
 
 
 def normalize() -> GradientTransformation:
-    """g / ||g||, with the norm over all leaves."""
+    """Normalize updates to `g / ||g||`, with the norm over all leaves."""
 
-    def scaled(updates: Updates, params: Params | None) -> Updates:
+    def normalize_updates(updates: Updates, params: Params | None) -> Updates:
         norm = tree_norm(updates)
         return weft.tree.map(lambda g: g / norm.astype(g.dtype), updates)
 
-    return stateless(scaled)
+    return stateless(normalize_updates)
 
 
 class SAMState(NamedTuple):
-    """Steps since parameters were real ones, the states of both optimizers, and the real parameters."""
+    """Number of steps since parameters were restored, the states of both optimizers, and the restored parameters."""
 
     steps_since_sync: Array
     opt_state: Any
@@ -53,14 +53,14 @@ def sam(
     opaque_mode: bool = False,
     batch_axis_name: str | None = None,
 ) -> GradientTransformationExtraArgs:
-    """Steps uphill with `adv_optimizer`, then from the real parameters downhill with the gradient found up there.
+    """Step uphill with `adv_optimizer`, then from the original parameters downhill with the gradient found there.
 
     Plain: of `sync_period` calls the last is a real step, the others move the parameters uphill. With `opaque_mode`
     every call is a real step, and update needs `grad_fn(params, step)` to take gradients uphill itself
     (Foret et al. 2021).
     """
     if sync_period < 2:
-        raise ArgumentError(f"sam needs a sync_period of at least 2, uphill and down, and got {sync_period}")
+        raise ArgumentError(f"sam needs a sync_period of at least 2, uphill and down, got {sync_period}")
     outer, uphill = with_extra_args_support(optimizer), with_extra_args_support(adv_optimizer)
     reduced = (lambda g: g) if batch_axis_name is None else (lambda g: lax.pmean(g, batch_axis_name))
 
@@ -113,7 +113,7 @@ def sam(
 
 
 class SplitRealAndImaginaryArrays(NamedTuple):
-    """A complex array as two real ones."""
+    """A complex array as two real arrays."""
 
     real: Array
     imaginary: Array
@@ -126,7 +126,7 @@ class SplitRealAndImaginaryState(NamedTuple):
 
 
 def split_real_and_imaginary(inner: GradientTransformation) -> GradientTransformationExtraArgs:
-    """Lets `inner` see every complex leaf as a pair of real ones."""
+    """Apply `inner` to each complex leaf as a pair of real leaves."""
     inner = with_extra_args_support(inner)
 
     def split(leaf: Any) -> Any:
@@ -149,7 +149,7 @@ def split_real_and_imaginary(inner: GradientTransformation) -> GradientTransform
 
 
 class ReduceLROnPlateauState(NamedTuple):
-    """The scale, the best value, how long none was better, how long to wait, and the average being made."""
+    """The scale, the best value, the number of values since, the remaining cooldown, and the running average."""
 
     scale: Array
     best_value: Array
@@ -168,12 +168,12 @@ def reduce_on_plateau(
     accumulation_size: int = 1,
     min_scale: float = 0.0,
 ) -> GradientTransformationExtraArgs:
-    """Multiplies updates by a scale that shrinks by `factor` when `value` has not improved `patience` times in a row.
+    """Multiply updates by a scale that shrinks by `factor` when `value` does not improve `patience` times in a row.
 
     Values are averaged over `accumulation_size` steps; better means below (1 - rtol) * best - atol.
     """
     if not 0.0 < factor < 1.0:
-        raise ArgumentError(f"reduce_on_plateau needs a factor between 0 and 1, and got {factor}")
+        raise ArgumentError(f"reduce_on_plateau needs a factor between 0 and 1, got {factor}")
     if rtol < 0.0 or atol < 0.0 or (rtol == 0.0 and atol == 0.0) or rtol > 1.0:
         raise ArgumentError(
             f"reduce_on_plateau needs rtol in [0, 1] and atol, one above 0; got rtol={rtol}, atol={atol}"

@@ -1,4 +1,4 @@
-"""How far to go along a direction: backtracking and zoom, and L-BFGS, which is of little use without."""
+"""Line searches: backtracking and zoom, and L-BFGS, which needs one."""
 
 from weft.optim.linesearch.backtracking import (
     BacktrackingLinesearchInfo as BacktrackingLinesearchInfo,

@@ -1,4 +1,4 @@
-"""Backtracking: shorten the step until the objective has decreased enough."""
+"""Backtracking: shortening the step until the objective decreases enough."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from weft import Array, lax
 from weft.optim.base import GradientTransformationExtraArgs, Params, Updates
 from weft.optim.linesearch.common import (
     arguments_for,
+    cast_like,
     check_scalar,
     in_dtype,
     scalar_dtype,
-    scaled,
-    typed_like,
+    scale_updates,
 )
 from weft.optim.tree_utils.arithmetic import accumulator_dtype, tree_add_scale, tree_vdot, tree_zeros_like
 
 
 class BacktrackingLinesearchInfo(NamedTuple):
-    """How many steps were tried, and how far the last one is from enough decrease."""
+    """The number of steps tried, and the missing decrease of the last one."""
 
     num_linesearch_steps: Array
     decrease_error: Array
 
 
 class ScaleByBacktrackingLinesearchState(NamedTuple):
-    """The last step size, and the objective (and its gradient, if stored) where it led."""
+    """The last step size, and the objective (and its gradient, if stored) there."""
 
     learning_rate: Array
     value: Array
@@ -47,7 +47,10 @@ def scale_by_backtracking_linesearch(
     store_grad: bool = False,
     verbose: bool = False,
 ) -> GradientTransformationExtraArgs:
-    """lr * u, with lr the first of r, r * decrease_factor, ... with f(p + lr u) <= (1 + rtol) f(p) + c lr u.g + atol.
+    """Rescale updates to `lr * u`, with lr the first of r, r * decrease_factor, ... that decreases the objective
+    enough.
+
+    The condition is `f(p + lr u) <= (1 + rtol) f(p) + c lr u.g + atol`.
 
     c is `slope_rtol`, r is `increase_factor` times the last step size, at most `max_learning_rate`. update needs
     `value`, `grad` and `value_fn`, and passes the extra arguments that `value_fn` takes.
@@ -88,7 +91,7 @@ def scale_by_backtracking_linesearch(
             first = wnp.minimum(first, max_learning_rate)
         first = in_dtype(first, dtype)
 
-        def undecided(search: Any) -> Any:
+        def is_undecided(search: Any) -> Any:
             count, _, _, error = search
             return (error > 0.0) & (count < max_backtracking_steps)
 
@@ -98,14 +101,14 @@ def scale_by_backtracking_linesearch(
             return (count + 1, rate, *attempt(rate))
 
         start = (wnp.zeros((), wnp.int32), first, *attempt(first))
-        count, rate, new_value, error = lax.while_loop(undecided, shorten, start)
-        new = scaled(rate, updates)
+        count, rate, new_value, error = lax.while_loop(is_undecided, shorten, start)
+        new = scale_updates(rate, updates)
         new_grad = None
         if store_grad:
             new_grad = weft.grad(objective)(weft.tree.map(lambda p, u: p + u, params, new))
         if verbose:
             weft.debug.print("backtracking: {} steps, step size {}, value {}", count, rate, new_value)
         info = BacktrackingLinesearchInfo(count, error)
-        return new, typed_like(ScaleByBacktrackingLinesearchState(rate, new_value, new_grad, info), state)
+        return new, cast_like(ScaleByBacktrackingLinesearchState(rate, new_value, new_grad, info), state)
 
     return GradientTransformationExtraArgs(init, update)

@@ -1,4 +1,4 @@
-"""What line searches share: calling the objective with the arguments it takes, and reusing its values."""
+"""Common parts of line searches: calling the objective with the arguments it takes, and reusing its values."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def arguments_for(where: str, function: Callable[..., Any], extra_args: dict[str
 
 
 def scalar_dtype(params: Any) -> Any:
-    """Return the dtype of step sizes and values: the real one that the parameters promote to."""
+    """Return the dtype of step sizes and values: the real dtype that the parameters promote to."""
     leaves = weft.tree.leaves(params)
     return wnp.finfo(wnp.result_type(*leaves, 0.0)).dtype if leaves else wnp.result_type(float)
 
@@ -38,13 +38,13 @@ def in_dtype(value: Any, dtype: Any) -> Any:
     return (value.real if wnp.iscomplexobj(value) else value).astype(dtype)
 
 
-def scaled(rate: Any, updates: Any) -> Any:
-    """Return the updates times the step size, each in the dtype that it had."""
+def scale_updates(rate: Any, updates: Any) -> Any:
+    """Multiply updates by the step size, keeping the dtype of each."""
     return weft.tree.map(lambda u: wnp.asarray(u) * rate.astype(wnp.asarray(u).dtype), updates)
 
 
-def typed_like(new: Any, state: Any) -> Any:
-    """Cast a new state to the dtypes of the last one: a jitted step is traced once, and may be the body of a loop."""
+def cast_like(new: Any, state: Any) -> Any:
+    """Cast a new state to the dtypes of the last one, since a step may be the body of a loop."""
 
     def cast(leaf: Any, old: Any) -> Any:
         dtype = wnp.asarray(old).dtype
@@ -66,7 +66,7 @@ def check_scalar(where: str, value_fn: Any, value: Any, grad: Any, params: Any) 
 
 
 def value_and_grad_from_state(value_fn: Callable[..., Any]) -> Callable[..., tuple[Any, Any]]:
-    """As `weft.value_and_grad(value_fn)`, with an argument `state` from which a line search's value is reused.
+    """Return `weft.value_and_grad(value_fn)` with an argument `state`, from which a line search's value is reused.
 
     A line search has already computed value and gradient where it ended; they are recomputed only when the state has
     none.

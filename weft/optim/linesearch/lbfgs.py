@@ -1,4 +1,4 @@
-"""L-BFGS: the inverse Hessian from the last few changes of parameters and gradients."""
+"""L-BFGS: the inverse Hessian from the last changes of parameters and gradients."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from weft.optim.tree_utils.arithmetic import tree_norm, tree_sub, tree_vdot, tre
 
 
 class ScaleByLBFGSState(NamedTuple):
-    """Steps taken, the last parameters and gradients, and a ring of their changes with 1 / (change . change)."""
+    """Number of steps taken, the last parameters and gradients, and ring buffers of their changes with weights."""
 
     count: Array  # type: ignore[assignment]
     params: Params
@@ -39,12 +39,12 @@ def _at(memory: Any, index: Any) -> Any:
     return weft.tree.map(lambda rows: rows[index], memory)
 
 
-def _stored(memory: Any, index: Any, value: Any) -> Any:
+def _store(memory: Any, index: Any, value: Any) -> Any:
     return weft.tree.map(lambda rows, row: rows.at[index].set(row), memory, value)
 
 
 def two_loops(updates: Any, steps: Any, changes: Any, weights: Array, scale: Any, newest: Any) -> Any:
-    """The product of the inverse Hessian and the gradient, from newest to oldest change and back."""
+    """Return the product of the inverse Hessian and the gradient, by the two-loop recursion."""
     size = weights.shape[0]
     oldest_first = (newest + 1 + wnp.arange(size)) % size
 
@@ -65,13 +65,13 @@ def two_loops(updates: Any, steps: Any, changes: Any, weights: Array, scale: Any
 
 
 def scale_by_lbfgs(memory_size: int = 10, scale_init_precond: bool = True) -> GradientTransformation:
-    """The gradient times the inverse Hessian of L-BFGS over the last `memory_size` steps.
+    """Multiply the gradient by the inverse Hessian of L-BFGS over the last `memory_size` steps.
 
     The recursion starts from the identity, scaled by (s . y) / (y . y) of the newest change, and in the first step by
     min(1, 1 / ||g||), unless `scale_init_precond` is false (Nocedal and Wright, algorithm 7.4).
     """
     if memory_size < 1:
-        raise ArgumentError(f"scale_by_lbfgs needs a memory_size of at least 1, and got {memory_size}")
+        raise ArgumentError(f"scale_by_lbfgs needs a memory_size of at least 1, got {memory_size}")
 
     def init(params: Params) -> ScaleByLBFGSState:
         rows = lambda p: wnp.zeros((memory_size, *p.shape), p.dtype)
@@ -88,8 +88,8 @@ def scale_by_lbfgs(memory_size: int = 10, scale_init_precond: bool = True) -> Gr
         change = weft.tree.map(masked, tree_sub(updates, state.updates))
         product = tree_vdot(change, step).real
         weight = wnp.where(product == 0.0, 0.0, 1.0 / wnp.where(product == 0.0, 1.0, product))
-        steps = _stored(state.diff_params_memory, newest, step)
-        changes = _stored(state.diff_updates_memory, newest, change)
+        steps = _store(state.diff_params_memory, newest, step)
+        changes = _store(state.diff_updates_memory, newest, change)
         weights = state.weights_memory.at[newest].set(weight.astype(state.weights_memory.dtype))
         if scale_init_precond:
             square = tree_norm(change, squared=True)
@@ -112,7 +112,7 @@ def lbfgs(
         max_linesearch_steps=20, initial_guess_strategy="one"
     ),
 ) -> GradientTransformationExtraArgs:
-    """L-BFGS with a line search; update needs `value`, `grad` and `value_fn`, as the search does.
+    """Create L-BFGS with a line search; `update` needs `value`, `grad` and `value_fn`, as the search does.
 
     Args:
         learning_rate: a factor of the steps; None where the line search decides.

@@ -1,4 +1,4 @@
-"""The zoom line search: a step that decreases the objective enough and flattens its slope enough (strong Wolfe).
+"""The zoom line search, for steps that satisfy the strong Wolfe conditions: enough decrease and a flat slope.
 
 First the step grows until an interval is known that has such a step inside; then the interval is narrowed by
 interpolation (Nocedal and Wright, Numerical Optimization, algorithms 3.5 and 3.6), with the approximate decrease
@@ -18,17 +18,17 @@ from weft.errors import ArgumentError
 from weft.optim.base import GradientTransformationExtraArgs, Params, Updates
 from weft.optim.linesearch.common import (
     arguments_for,
+    cast_like,
     check_scalar,
     in_dtype,
     scalar_dtype,
-    scaled,
-    typed_like,
+    scale_updates,
 )
 from weft.optim.tree_utils.arithmetic import accumulator_dtype, tree_add_scale, tree_conj, tree_vdot, tree_zeros_like
 
 
 class ZoomLinesearchInfo(NamedTuple):
-    """How many steps were tried, and how far the last is from enough decrease and from enough flatness."""
+    """The number of steps tried, and how much the last one violates the decrease and curvature conditions."""
 
     num_linesearch_steps: Array
     decrease_error: Array
@@ -36,7 +36,7 @@ class ZoomLinesearchInfo(NamedTuple):
 
 
 class ScaleByZoomLinesearchState(NamedTuple):
-    """The last step size, the objective and its gradient where it led."""
+    """The last step size, and the objective and its gradient there."""
 
     learning_rate: Array
     value: Array
@@ -74,7 +74,7 @@ def _choose(condition: Any, yes: Any, no: Any) -> Any:
 
 
 def cubic_minimum(a: Any, fa: Any, da: Any, b: Any, fb: Any, c: Any, fc: Any) -> Any:
-    """The minimum of the cubic through (a, fa) with derivative da, (b, fb) and (c, fc); NaN when there is none."""
+    """Return the minimum of the cubic through (a, fa) with derivative da, (b, fb) and (c, fc), or NaN."""
     db, dc = b - a, c - a
     scale = (db * dc) ** 2 * (db - dc)
     rest_b, rest_c = fb - fa - da * db, fc - fa - da * dc
@@ -84,19 +84,21 @@ def cubic_minimum(a: Any, fa: Any, da: Any, b: Any, fb: Any, c: Any, fc: Any) ->
 
 
 def quadratic_minimum(a: Any, fa: Any, da: Any, b: Any, fb: Any) -> Any:
-    """The minimum of the parabola through (a, fa) with derivative da and (b, fb)."""
+    """Return the minimum of the parabola through (a, fa) with derivative da and (b, fb)."""
     distance = b - a
     curvature = (fb - fa - da * distance) / (distance**2)
     return a - da / (2.0 * curvature)
 
 
 def _inside(low: Point, high: Point, third: tuple[Any, Any]) -> Any:
-    """A step between the ends: of a cubic, else of a parabola, else the middle; never too near an end."""
+    """Return a step between the ends, not too close to either: the minimum of a cubic, else of a parabola, else the
+    middle.
+    """
     left, right = wnp.minimum(low.rate, high.rate), wnp.maximum(low.rate, high.rate)
     width = right - left
     cubic = cubic_minimum(low.rate, low.value, low.derivative, high.rate, high.value, *third)
     parabola = quadratic_minimum(low.rate, low.value, low.derivative, high.rate, high.value)
-    # Comparisons with NaN are false, so that what could not be computed is not used.
+    # Comparisons with NaN are false, so an undefined minimum is not used.
     use_cubic = (cubic > left + 0.2 * width) & (cubic < right - 0.2 * width)
     use_parabola = (parabola > left + 0.1 * width) & (parabola < right - 0.1 * width)
     return wnp.where(use_cubic, cubic, wnp.where(use_parabola, parabola, (left + right) / 2.0))
@@ -104,8 +106,7 @@ def _inside(low: Point, high: Point, third: tuple[Any, Any]) -> Any:
 
 @dataclass(frozen=True)
 class _Rules:
-    """What a step size must fulfil, along a direction where the objective starts at `value` with `derivative`, and how
-    one is looked for."""
+    """Conditions on the step size along a direction in which the objective starts at `value` with `derivative`."""
 
     value: Any
     derivative: Any
@@ -118,7 +119,7 @@ class _Rules:
     stepsize_precision: Any
 
     def decrease_error(self, point: Point) -> Any:
-        """By how much the objective decreases too little."""
+        """Return the missing decrease of the objective."""
         exact = point.value - self.value - self.slope_rtol * point.rate * self.derivative
         if self.approx_dec_rtol is not None:
             flat = point.derivative - (2 * self.slope_rtol - 1.0) * self.derivative
@@ -127,12 +128,12 @@ class _Rules:
         return wnp.where(wnp.isnan(exact), wnp.inf, wnp.maximum(exact, 0.0))
 
     def curvature_error(self, point: Point) -> Any:
-        """By how much the objective is too steep."""
+        """Return the excess slope of the objective."""
         excess = wnp.abs(point.derivative) - self.curv_rtol * wnp.abs(self.derivative)
         return wnp.where(wnp.isnan(excess), wnp.inf, wnp.maximum(excess, 0.0))
 
     def growing(self, search: Search, point: Point) -> Search:
-        """Look for an interval: the step grows until it overshoots."""
+        """Search for an interval: increase the step until it overshoots."""
         error = self.decrease_error(point)
         enough = error <= self.tol
         higher = (point.value >= search.low.value) & (search.count > 0)
@@ -144,7 +145,7 @@ class _Rules:
         longer = point.rate * self.increase_factor
         at_most = False
         if self.max_learning_rate is not None:
-            # Enough decrease at the longest step allowed: nothing better can be asked for.
+            # Enough decrease at the largest allowed step: accept it without the curvature condition.
             at_most = (point.rate >= self.max_learning_rate) & ~overshot & ~uphill
             longer = wnp.minimum(longer, self.max_learning_rate)
         zooming = overshot | uphill
@@ -155,7 +156,7 @@ class _Rules:
                       low, high, third, safe)  # fmt: skip
 
     def narrowing(self, search: Search, point: Point) -> Search:
-        """Keep the half of the interval that has a good step."""
+        """Keep the half of the interval that contains a good step."""
         error = self.decrease_error(point)
         enough = error <= self.tol
         worse = (error > 0.0) | (point.value >= search.low.value)
@@ -167,26 +168,26 @@ class _Rules:
         third = (replaced.rate, replaced.value)
         guess = _inside(low, high, third)
         safe = _choose(enough & (point.value < search.safe.value), point, search.safe)
-        # Very steep objectives need steps far below the precision: the search goes on until one decreases enough.
+        # Very steep objectives need steps far below the precision: continue until one decreases enough.
         narrow = wnp.abs(search.high.rate - search.low.rate) <= self.stepsize_precision
         failed = ~done & narrow & (safe.rate > 0.0)
         return Search(search.count + 1, wnp.array(True), done, failed, guess, point, low, high, third, safe)
 
 
-def _searched(rules: _Rules, at: Callable[[Any], Point], origin: Point, start_rate: Any, most_steps: int) -> Search:
-    """The search from the step size `start_rate` to its end; `at` is the point for a step size."""
+def _search(rules: _Rules, at: Callable[[Any], Point], origin: Point, start_rate: Any, most_steps: int) -> Search:
+    """Run the search from the step size `start_rate`; `at` returns the point of a step size."""
 
     def step(search: Search) -> Search:
         point = at(search.guess)
         return _choose(search.zooming, rules.narrowing(search, point), rules.growing(search, point))
 
-    def undecided(search: Search) -> Any:
+    def is_undecided(search: Search) -> Any:
         return ~search.done & ~search.failed & (search.count < most_steps)
 
     false = wnp.array(False)
     begin = Search(wnp.zeros((), wnp.int32), false, false, false, start_rate, origin, origin, origin,
                    (origin.rate, origin.value), origin)  # fmt: skip
-    return lax.while_loop(undecided, step, begin)
+    return lax.while_loop(is_undecided, step, begin)
 
 
 def scale_by_zoom_linesearch(
@@ -201,7 +202,9 @@ def scale_by_zoom_linesearch(
     initial_guess_strategy: str = "keep",
     verbose: bool = False,
 ) -> GradientTransformationExtraArgs:
-    """lr * u, with f(p + lr u) <= f(p) + slope_rtol * lr * u.g and |derivative there| <= curv_rtol * |u.g|.
+    """Rescale updates to `lr * u`, with lr that satisfies the strong Wolfe conditions.
+
+    They are `f(p + lr u) <= f(p) + slope_rtol * lr * u.g` and `|derivative there| <= curv_rtol * |u.g|`.
 
     The first guess is the last step size ("keep") or 1 ("one"). update needs `value`, `grad` and `value_fn`, and passes
     the extra arguments that `value_fn` takes.
@@ -209,14 +212,14 @@ def scale_by_zoom_linesearch(
     Args:
         max_linesearch_steps: the most evaluations of the function.
         max_learning_rate: the largest step size; None for any.
-        tol: how much the conditions may be violated.
+        tol: the largest accepted violation of the conditions.
         increase_factor: the factor between guesses while the interval grows.
-        slope_rtol: the decrease that is asked for, relative to the derivative.
-        curv_rtol: how much smaller the derivative must be.
+        slope_rtol: the required decrease, relative to the derivative.
+        curv_rtol: the largest accepted derivative, relative to the initial one.
         approx_dec_rtol: the precision to which equal values count as a decrease.
         stepsize_precision: the smallest interval.
         initial_guess_strategy: "keep" or "one".
-        verbose: whether to print what it finds.
+        verbose: whether to print the result.
 
     Returns:
         A `GradientTransformationExtraArgs`.
@@ -229,7 +232,7 @@ def scale_by_zoom_linesearch(
     """
     where = "scale_by_zoom_linesearch"
     if initial_guess_strategy not in ("keep", "one"):
-        raise ArgumentError(f'initial_guess_strategy is "keep" or "one", and got {initial_guess_strategy!r}')
+        raise ArgumentError(f'initial_guess_strategy must be "keep" or "one", got {initial_guess_strategy!r}')
 
     def init(params: Params) -> ScaleByZoomLinesearchState:
         one = wnp.ones((), scalar_dtype(params))
@@ -252,7 +255,7 @@ def scale_by_zoom_linesearch(
         both = weft.value_and_grad(lambda point: value_fn(point, **fn_args))
         dtype = accumulator_dtype(params)
         scalar = lambda x: in_dtype(x, dtype)
-        # Of complex parameters `grad` is the conjugate of what weft.grad returns, as optimizers want it.
+        # For complex parameters `grad` is the conjugate of weft.grad, as optimizers expect it.
         derivative = scalar(tree_vdot(updates, grad))
 
         def at(rate: Any) -> Point:
@@ -263,13 +266,13 @@ def scale_by_zoom_linesearch(
         most = None if max_learning_rate is None else scalar(max_learning_rate)
         if most is not None:
             start_rate = wnp.minimum(start_rate, most)
-        origin = Point(wnp.zeros_like(start_rate), scalar(value), derivative, typed_like(grad, params))
+        origin = Point(wnp.zeros_like(start_rate), scalar(value), derivative, cast_like(grad, params))
         rules = _Rules(
             origin.value, derivative, scalar(tol), scalar(increase_factor), most, scalar(slope_rtol),
             scalar(curv_rtol), None if approx_dec_rtol is None else scalar(approx_dec_rtol), scalar(stepsize_precision),
         )  # fmt: skip
-        search = _searched(rules, at, origin, start_rate, max_linesearch_steps)
-        # Without success: a step that decreased the objective enough; else the last one tried, if it is in the domain.
+        search = _search(rules, at, origin, start_rate, max_linesearch_steps)
+        # After a failure: a step with enough decrease, else the last one tried if its value is finite.
         retreat = (search.safe.rate > 0.0) | wnp.isinf(rules.decrease_error(search.current))
         found = _choose(~search.done & retreat, search.safe, search.current)
         info = ZoomLinesearchInfo(search.count, rules.decrease_error(found), rules.curvature_error(found))
@@ -279,6 +282,6 @@ def scale_by_zoom_linesearch(
                 info.num_linesearch_steps, found.rate, found.value, info.decrease_error, info.curvature_error,
             )  # fmt: skip
         new = ScaleByZoomLinesearchState(found.rate, found.value, found.grad, info)
-        return scaled(found.rate, updates), typed_like(new, state)
+        return scale_updates(found.rate, updates), cast_like(new, state)
 
     return GradientTransformationExtraArgs(init, update)

@@ -1,4 +1,4 @@
-"""Losses, without a reduction over the batch: take the mean yourself."""
+"""Losses per example, without a reduction over the batch."""
 
 from weft.errors import suggest as _suggest
 from weft.optim.losses.classification import (

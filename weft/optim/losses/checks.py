@@ -1,4 +1,4 @@
-"""Checks of the arguments of losses: without them, mistakes would silently train to nonsense."""
+"""Checks of the arguments of losses, since mistakes would train silently."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from weft.errors import DtypeMismatchError, ShapeMismatchError
 
 
 def floating(where: str, **arguments: Any) -> list[Array]:
-    """The arguments as arrays, which must be floating."""
+    """Convert arguments to arrays; raise unless they are floating."""
     found = []
     for name, value in arguments.items():
         array = wnp.asarray(value)
@@ -25,7 +25,7 @@ def floating(where: str, **arguments: Any) -> list[Array]:
 
 
 def integers(where: str, name: str, value: Any, instead: str | None = None) -> Array:
-    """The argument as an array, which must be of integers."""
+    """Convert an argument to an array; raise unless it is of integers."""
     array = wnp.asarray(value)
     if not wnp.issubdtype(array.dtype, wnp.integer):
         raise DtypeMismatchError(
@@ -37,7 +37,7 @@ def integers(where: str, name: str, value: Any, instead: str | None = None) -> A
 
 
 def same_shape(where: str, **arguments: Any) -> None:
-    """Raise unless both have one shape: [n] and [n, 1] would broadcast to [n, n]."""
+    """Raise unless both arrays have the same shape: [n] and [n, 1] would broadcast to [n, n]."""
     (first, x), (second, y) = arguments.items()
     if wnp.shape(x) != wnp.shape(y):
         raise ShapeMismatchError(

@@ -1,4 +1,4 @@
-"""Losses for classes."""
+"""Losses for classification."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Axis = int | tuple[int, ...] | None
 
 
 def sigmoid_binary_cross_entropy(logits: ArrayLike, labels: Any) -> Array:
-    """-y log(p) - (1 - y) log(1 - p), with p = sigmoid(logits), element by element.
+    """Compute `-y log(p) - (1 - y) log(1 - p)` with p = sigmoid(logits), element by element.
 
     Args:
         logits: unnormalized logarithms of probabilities.
@@ -38,11 +38,13 @@ def sigmoid_binary_cross_entropy(logits: ArrayLike, labels: Any) -> Array:
 
 
 def sigmoid_focal_loss(logits: ArrayLike, labels: Any, *, alpha: float | None = None, gamma: float = 2.0) -> Array:
-    """Binary cross entropy times (1 - p)^gamma, with p the probability of the true class (Lin et al. 2017)."""
+    """Compute binary cross entropy times `(1 - p)^gamma`, with p the probability of the true class (Lin et al.
+    2017).
+    """
     (logits,) = floating("sigmoid_focal_loss", logits=logits)
     labels = wnp.asarray(labels).astype(logits.dtype)
     entropy = sigmoid_binary_cross_entropy(logits, labels)
-    # 1 - p of the true class, as a sigmoid of its own, so that it keeps its digits where p is near one.
+    # 1 - p of the true class as a sigmoid, which avoids cancellation where p is near one.
     missing = nn.sigmoid(-logits) * labels + nn.sigmoid(logits) * (1 - labels)
     loss = entropy * missing**gamma
     if alpha is None:
@@ -51,7 +53,7 @@ def sigmoid_focal_loss(logits: ArrayLike, labels: Any, *, alpha: float | None = 
 
 
 def hinge_loss(predictor_outputs: ArrayLike, targets: ArrayLike) -> Array:
-    """max(0, 1 - y * f), for targets of -1 and 1.
+    """Compute `max(0, 1 - y * f)` for targets of -1 and 1.
 
     Args:
         predictor_outputs: real numbers.
@@ -69,7 +71,7 @@ def hinge_loss(predictor_outputs: ArrayLike, targets: ArrayLike) -> Array:
 
 
 def perceptron_loss(predictor_outputs: ArrayLike, targets: ArrayLike) -> Array:
-    """max(0, -y * f), for targets of -1 and 1.
+    """Compute `max(0, -y * f)` for targets of -1 and 1.
 
     Args:
         predictor_outputs: real numbers.
@@ -88,7 +90,7 @@ def perceptron_loss(predictor_outputs: ArrayLike, targets: ArrayLike) -> Array:
 
 
 def sparsemax_loss(logits: ArrayLike, labels: ArrayLike) -> Array:
-    """The sparse counterpart of the logistic loss, for labels of 0 and 1 (Martins and Astudillo 2016)."""
+    """Compute the sparse counterpart of the logistic loss, for labels of 0 and 1 (Martins and Astudillo 2016)."""
     return nn.sparse_plus(wnp.where(labels, -wnp.asarray(logits), logits))
 
 
@@ -99,7 +101,7 @@ def _one_hot(where: str, scores: ArrayLike, labels: ArrayLike) -> tuple[Array, A
 
 
 def multiclass_hinge_loss(scores: ArrayLike, labels: ArrayLike) -> Array:
-    """max_j (s_j + [j != y]) - s_y.
+    """Compute `max_j (s_j + [j != y]) - s_y`.
 
     Args:
         scores: a score for each class along the last axis.
@@ -118,7 +120,7 @@ def multiclass_hinge_loss(scores: ArrayLike, labels: ArrayLike) -> Array:
 
 
 def multiclass_perceptron_loss(scores: ArrayLike, labels: ArrayLike) -> Array:
-    """max_j s_j - s_y.
+    """Compute `max_j s_j - s_y`.
 
     Args:
         scores: a score for each class along the last axis.
@@ -137,18 +139,18 @@ def multiclass_perceptron_loss(scores: ArrayLike, labels: ArrayLike) -> Array:
 
 
 def multiclass_sparsemax_loss(scores: ArrayLike, labels: ArrayLike) -> Array:
-    """max_p (s . p - |p|^2 / 2) - s_y + 1/2 over the simplex (Martins and Astudillo 2016)."""
+    """Compute `max_p (s . p - |p|^2 / 2) - s_y + 1/2` over the simplex (Martins and Astudillo 2016)."""
     scores, chosen = _one_hot("multiclass_sparsemax_loss", scores, labels)
     flat = scores.reshape(-1, scores.shape[-1])
     best = vmap(projection_simplex)(flat).reshape(scores.shape)
-    # At the maximum the derivative with respect to p is none, so p counts as a constant.
+    # The derivative with respect to p vanishes at the maximum, so p is a constant.
     best = lax.stop_gradient(best)
     value = wnp.sum(best * scores, axis=-1) - 0.5 * wnp.sum(best**2, axis=-1)
     return value - wnp.sum(scores * chosen, axis=-1) + 0.5
 
 
 def _for_classes(where: Any, logits: Array, axis: Axis) -> Any:
-    """Return a mask with the axes of the logits: one of lower rank has an entry for each example."""
+    """Return a mask with the axes of the logits; a mask of lower rank has an entry for each example."""
     if where is None or axis is None or wnp.ndim(where) == logits.ndim:
         return where
     return wnp.expand_dims(where, axis)
@@ -157,7 +159,7 @@ def _for_classes(where: Any, logits: Array, axis: Axis) -> Any:
 def softmax_cross_entropy(
     logits: ArrayLike, labels: ArrayLike, axis: Axis = -1, where: ArrayLike | None = None
 ) -> Array:
-    """-sum y log softmax(logits).
+    """Compute `-sum y log softmax(logits)`.
 
     Args:
         logits: unnormalized logarithms of probabilities.
@@ -180,11 +182,11 @@ def softmax_cross_entropy(
 
 
 def safe_softmax_cross_entropy(logits: ArrayLike, labels: ArrayLike) -> Array:
-    """As `softmax_cross_entropy`, where a label of zero counts nothing even for a logit of minus infinity."""
+    """Compute `softmax_cross_entropy`, in which labels of zero contribute nothing even for logits of -inf."""
     (logits,) = floating("safe_softmax_cross_entropy", logits=logits)
     logs = nn.log_softmax(logits, axis=-1)
     labels = wnp.asarray(labels)
-    # Only 0 * -inf is replaced: elsewhere the derivative by a label of zero is the logarithm, as by any other.
+    # Replace 0 * -inf only: elsewhere the derivative with respect to a label of zero is the logarithm.
     nothing = (labels == 0) & wnp.isneginf(logs)
     return -wnp.sum(labels * wnp.where(nothing, 0.0, logs), axis=-1)
 
@@ -192,7 +194,7 @@ def safe_softmax_cross_entropy(logits: ArrayLike, labels: ArrayLike) -> Array:
 def softmax_cross_entropy_with_integer_labels(
     logits: ArrayLike, labels: ArrayLike, axis: int | tuple[int, ...] = -1, where: ArrayLike | None = None
 ) -> Array:
-    """-log softmax(logits)[label]; with several axes, a label counts over all of them.
+    """Compute `-log softmax(logits)[label]`; with several axes, the softmax is over all of them.
 
     Args:
         logits: unnormalized logarithms of probabilities.
@@ -220,15 +222,15 @@ def softmax_cross_entropy_with_integer_labels(
     if where is not None and wnp.ndim(where) == labels.ndim and wnp.shape(where) == labels.shape:
         where = wnp.expand_dims(where, axes)
     last = tuple(range(logits.ndim - len(axes), logits.ndim))
-    moving_average = _flattened(logits, axes, last)
-    keep = None if where is None else _flattened(wnp.broadcast_to(where, logits.shape), axes, last)
+    moving_average = _flatten_classes(logits, axes, last)
+    keep = None if where is None else _flatten_classes(wnp.broadcast_to(where, logits.shape), axes, last)
     chosen = wnp.take_along_axis(moving_average, labels[..., None], axis=-1)[..., 0]
     total = nn.logsumexp(moving_average, axis=-1, where=keep)
     loss = total - chosen
     return loss if keep is None else wnp.where(wnp.any(keep, axis=-1), loss, 0.0)
 
 
-def _flattened(x: Array, axes: tuple[int, ...], last: tuple[int, ...]) -> Array:
+def _flatten_classes(x: Array, axes: tuple[int, ...], last: tuple[int, ...]) -> Array:
     # Not -1: a batch may be empty.
     size = math.prod(x.shape[a] for a in axes)
     return wnp.moveaxis(x, axes, last).reshape(*(x.shape[a] for a in range(x.ndim) if a not in axes), size)
@@ -237,7 +239,7 @@ def _flattened(x: Array, axes: tuple[int, ...], last: tuple[int, ...]) -> Array:
 def poly_loss_cross_entropy(
     logits: ArrayLike, labels: ArrayLike, *, epsilon: float = 2.0, axis: Axis = -1, where: ArrayLike | None = None
 ) -> Array:
-    """Cross entropy + epsilon * sum y (1 - p), with p the probabilities of the classes (Leng et al. 2022)."""
+    """Compute cross entropy + `epsilon * sum y (1 - p)`, with p the probabilities of the classes (Leng et al. 2022)."""
     (logits,) = floating("poly_loss_cross_entropy", logits=logits)
     where = _for_classes(where, logits, axis)
     missing = wnp.sum(labels * (1 - nn.softmax(logits, axis=axis, where=where)), axis=axis, where=where)
@@ -245,7 +247,7 @@ def poly_loss_cross_entropy(
 
 
 def smooth_labels(labels: ArrayLike, alpha: float, *, axis: Axis = -1, where: ArrayLike | None = None) -> Array:
-    """(1 - alpha) * labels + alpha / number of classes.
+    """Compute `(1 - alpha) * labels + alpha / number of classes`.
 
     Args:
         labels: probabilities along the axis.
@@ -269,7 +271,7 @@ def smooth_labels(labels: ArrayLike, alpha: float, *, axis: Axis = -1, where: Ar
 def kl_divergence(
     log_predictions: ArrayLike, targets: ArrayLike, axis: Axis = -1, where: ArrayLike | None = None
 ) -> Array:
-    """sum t * (log t - log p).
+    """Compute `sum t * (log t - log p)`.
 
     Args:
         log_predictions: logarithms of the predicted probabilities.
@@ -293,7 +295,7 @@ def kl_divergence(
 def kl_divergence_with_log_targets(
     log_predictions: ArrayLike, log_targets: ArrayLike, axis: Axis = -1, where: ArrayLike | None = None
 ) -> Array:
-    """sum t * (log t - log p), from log t."""
+    """Compute `sum t * (log t - log p)` from log t."""
     name = "kl_divergence_with_log_targets"
     log_predictions, log_targets = floating(name, log_predictions=log_predictions, log_targets=log_targets)
     return wnp.sum(wnp.exp(log_targets) * (log_targets - log_predictions), axis=axis, where=where)
@@ -302,7 +304,7 @@ def kl_divergence_with_log_targets(
 def generalized_kl_divergence(
     log_predictions: ArrayLike, targets: ArrayLike, axis: Axis = -1, where: ArrayLike | None = None
 ) -> Array:
-    """sum t * (log t - log p) - t + p: also for what does not sum to one."""
+    """Compute `sum t * (log t - log p) - t + p`, also for arguments that do not sum to one."""
     excess = wnp.sum(wnp.exp(log_predictions) - wnp.asarray(targets), axis=axis, where=where)
     return kl_divergence(log_predictions, targets, axis=axis, where=where) + excess
 
@@ -318,7 +320,7 @@ def ranking_softmax_loss(
     weights: ArrayLike | None = None,
     reduce_fn: Callable[..., Array] | None = wnp.mean,
 ) -> Array:
-    """-sum y log softmax(scores) over the items of each list, then reduced over lists."""
+    """Compute `-sum y log softmax(scores)` over the items of each list, and reduce it over lists."""
     (logits,) = floating("ranking_softmax_loss", logits=logits)
     labels = wnp.asarray(labels).astype(logits.dtype)
     if weights is not None:
@@ -331,6 +333,6 @@ def ranking_softmax_loss(
         return loss
     if where is None:
         return reduce_fn(loss) if loss.size else wnp.zeros((), loss.dtype)
-    # A list with no valid item has no loss, and counts for nothing in a mean; nor is a mean of no lists NaN.
+    # Lists without valid items have no loss and no weight in a mean; a mean of no lists is 0, not NaN.
     valid = wnp.any(where, axis=-1)
     return wnp.where(wnp.any(valid), reduce_fn(loss, where=valid), 0.0)

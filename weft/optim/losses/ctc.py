@@ -1,4 +1,4 @@
-"""Connectionist temporal classification: the likelihood of a label sequence over all its alignments."""
+"""Connectionist temporal classification: the likelihood of label sequences over all their alignments."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def ctc_loss_with_forward_probs(
     blank_id: int = 0,
     log_epsilon: float = -100000.0,
 ) -> tuple[Array, Array, Array]:
-    """-log p(labels | logits) for each sequence, with the forward probabilities of blanks and of labels.
+    """Compute `-log p(labels | logits)` for each sequence, and the forward probabilities of blanks and labels.
 
     Shapes: logits [B, T, K], logit_paddings [B, T], labels and label_paddings [B, N]; a padding of 1 is no part of the
     sequence. The forward probabilities are [T, B, N + 1] (Graves et al. 2006).
@@ -38,7 +38,7 @@ def ctc_loss_with_forward_probs(
     log_probs = nn.log_softmax(logits)
     label_lengths = length - wnp.sum(label_paddings, axis=1).astype(wnp.int32)
 
-    # A label after its own repetition can only be reached through a blank.
+    # A repeated label can only be reached through a blank.
     repeated = (labels[:, :-1] == labels[:, 1:]).astype(wnp.float32)
     repeated = wnp.pad(repeated, ((0, 0), (0, 1)))
 
@@ -52,7 +52,7 @@ def ctc_loss_with_forward_probs(
     label_start = wnp.ones((batch, length), logits.dtype) * log_epsilon
 
     def with_new(before: Any, entering: Any) -> Any:
-        """Label states that are also entered from the blanks before them."""
+        """Add to label states the transitions from the blanks before them."""
         return wnp.concatenate([before[:, :1], wnp.logaddexp(before[:, 1:], entering)], axis=1)
 
     def step(carry: Any, row: Any) -> Any:
@@ -60,7 +60,7 @@ def ctc_loss_with_forward_probs(
         blank_log, label_log, padding = row
         before_blank, before_label = blank, label
         entering = label + log_epsilon * repeated
-        # What ended in label n may be followed by label n + 1 at once, unless they are the same.
+        # Label n + 1 may directly follow label n, unless they are equal.
         to_next = with_new(blank, entering)
         new_label = wnp.logaddexp(to_next[:, :-1] + label_log, label + label_log)
         new_blank = wnp.concatenate([blank[:, :1], wnp.logaddexp(blank[:, 1:], label)], axis=1) + blank_log
@@ -75,7 +75,7 @@ def ctc_loss_with_forward_probs(
     last_blank, last_label = blanks[-1], nonblanks[-1]
     ends = wnp.concatenate([last_blank[:, :1], wnp.logaddexp(last_blank[:, 1:], last_label)], axis=1)
     loss = -wnp.take_along_axis(ends, label_lengths[:, None], axis=1)[:, 0]
-    # In the last row the sequence may end in a label or in the blank after it: both count there.
+    # In the last row a sequence may end in a label or in the blank after it: add both.
     return loss, blanks.at[-1].set(ends), nonblanks
 
 
@@ -88,6 +88,6 @@ def ctc_loss(
     blank_id: int = 0,
     log_epsilon: float = -100000.0,
 ) -> Array:
-    """-log p(labels | logits) for each sequence; see `ctc_loss_with_forward_probs` for the shapes."""
+    """Compute `-log p(labels | logits)` for each sequence; `ctc_loss_with_forward_probs` describes the shapes."""
     options: dict[str, Any] = {"blank_id": blank_id, "log_epsilon": log_epsilon}
     return ctc_loss_with_forward_probs(logits, logit_paddings, labels, label_paddings, **options)[0]

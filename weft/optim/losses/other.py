@@ -14,7 +14,9 @@ from weft.typing import ArrayLike
 
 
 def ntxent(embeddings: ArrayLike, labels: ArrayLike, temperature: float = 0.07) -> Array:
-    """The mean over pairs of equal labels of -log(e^s / (e^s + sum over unequal e^s')), s = cosine / temperature."""
+    """Compute the mean over pairs of equal labels of `-log(e^s / (e^s + sum over unequal e^s'))`, s = cosine /
+    temperature.
+    """
     (embeddings,) = floating("ntxent", embeddings=embeddings)
     labels = integers("ntxent", "labels", labels)
     if labels.shape != embeddings.shape[:1]:
@@ -59,12 +61,15 @@ def dice_loss(
     ignore_background: bool = False,
     axis: int | Sequence[int] | None = None,
 ) -> Array:
-    """1 - (I + smooth) / (I + alpha * (P - I) + beta * (T - I) + smooth) for each class, over the axes in between."""
+    """Compute `1 - (I + smooth) / (I + alpha * (P - I) + beta * (T - I) + smooth)` per class.
+
+    I, P and T are sums of products, predictions and targets over the axes between batch and classes.
+    """
     if reduction not in ("mean", "sum", "none"):
-        raise ArgumentError(f'reduction is "mean", "sum" or "none", and got {reduction!r}')
+        raise ArgumentError(f'reduction must be "mean", "sum" or "none", got {reduction!r}')
     (shares,) = floating("dice_loss", predictions=predictions)
     targets = wnp.asarray(targets)
-    # The axis of one class may be left out on either side.
+    # Predictions and targets may each lack the class axis.
     if shares.ndim == targets.ndim - 1:
         shares = shares[..., None]
     elif targets.ndim == shares.ndim - 1:
@@ -93,7 +98,7 @@ def dice_loss(
 
 
 def binary_dice_loss(predictions: ArrayLike, targets: Any, *, smooth: float = 1.0, apply_sigmoid: bool = True) -> Array:
-    """`dice_loss` of one class, from logits or with `apply_sigmoid=False` from probabilities."""
+    """Compute `dice_loss` of one class, from logits or with `apply_sigmoid=False` from probabilities."""
     (predictions,) = floating("binary_dice_loss", predictions=predictions)
     targets = wnp.asarray(targets)
     if predictions.shape[-1:] != (1,):
@@ -113,7 +118,7 @@ def multiclass_generalized_dice_loss(
     apply_softmax: bool = True,
     ignore_background: bool = False,
 ) -> Array:
-    """The mean of `dice_loss` over batch and classes, these weighted by one over their squared frequency.
+    """Compute the mean of `dice_loss` over batch and classes, weighted by inverse squared frequencies of classes.
 
     Weights are w = 1 / f^2 for f of the targets over all axes but the last, divided by their mean (Sudre et al. 2017).
     """
@@ -121,7 +126,7 @@ def multiclass_generalized_dice_loss(
     targets = wnp.asarray(targets)
     same_shape("multiclass_generalized_dice_loss", predictions=predictions, targets=targets)
     frequency = wnp.sum(targets, axis=tuple(range(targets.ndim - 1)))
-    weights = 1.0 / (frequency**2 + 1e-7)  # a class that is nowhere has a weight too
+    weights = 1.0 / (frequency**2 + 1e-7)  # finite for classes that do not occur
     losses = dice_loss(
         predictions,
         targets,

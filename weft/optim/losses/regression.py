@@ -1,4 +1,4 @@
-"""Losses for numbers and vectors."""
+"""Losses for regression."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from weft.typing import ArrayLike
 
 
 def _errors(where: str, predictions: ArrayLike, targets: ArrayLike | None) -> Array:
-    """predictions - targets, or the predictions as errors when there are no targets."""
+    """Return predictions - targets, or the predictions if targets are None."""
     (predictions,) = floating(where, predictions=predictions)
     if targets is None:
         return predictions
@@ -21,7 +21,7 @@ def _errors(where: str, predictions: ArrayLike, targets: ArrayLike | None) -> Ar
 
 
 def squared_error(predictions: ArrayLike, targets: ArrayLike | None = None) -> Array:
-    """(predictions - targets)^2.
+    """Compute `(predictions - targets)^2`.
 
     Args:
         predictions: an array.
@@ -39,7 +39,7 @@ def squared_error(predictions: ArrayLike, targets: ArrayLike | None = None) -> A
 
 
 def l2_loss(predictions: ArrayLike, targets: ArrayLike | None = None) -> Array:
-    """(predictions - targets)^2 / 2.
+    """Compute `(predictions - targets)^2 / 2`.
 
     Args:
         predictions: an array.
@@ -57,7 +57,7 @@ def l2_loss(predictions: ArrayLike, targets: ArrayLike | None = None) -> Array:
 
 
 def huber_loss(predictions: ArrayLike, targets: ArrayLike | None = None, *, delta: float = 1.0) -> Array:
-    """e^2 / 2 for |e| up to delta, and delta * (|e| - delta / 2) beyond.
+    """Compute `e^2 / 2` for errors up to delta, and `delta * (|e| - delta / 2)` beyond.
 
     Args:
         predictions: an array.
@@ -78,7 +78,7 @@ def huber_loss(predictions: ArrayLike, targets: ArrayLike | None = None, *, delt
 
 
 def log_cosh(predictions: ArrayLike, targets: ArrayLike | None = None) -> Array:
-    """log(cosh(predictions - targets)), without overflow."""
+    """Compute `log(cosh(predictions - targets))` without overflow."""
     error = _errors("log_cosh", predictions, targets)
     return wnp.logaddexp(error, -error) - wnp.log(2.0).astype(error.dtype)
 
@@ -91,11 +91,11 @@ def cosine_similarity(
     axis: int | tuple[int, ...] | None = -1,
     where: ArrayLike | None = None,
 ) -> Array:
-    """The cosine of the angle between vectors, with norms of at least epsilon."""
+    """Compute the cosine of the angle between vectors, with norms of at least epsilon."""
     predictions, targets = floating("cosine_similarity", predictions=predictions, targets=targets)
     a = predictions if where is None else wnp.where(where, predictions, 0)
     b = targets if where is None else wnp.where(where, targets, 0)
-    # A vector of which nothing counts has no direction, and adds nothing.
+    # A fully masked vector has no direction and contributes 0.
     some = True if where is None else wnp.any(wnp.broadcast_to(where, a.shape), axis=axis, keepdims=True)
     unit = lambda x: x / wnp.where(some, safe_norm(x, epsilon, axis=axis, keepdims=True), 1)
     return wnp.sum(unit(a) * unit(b), axis=axis)
@@ -109,7 +109,7 @@ def cosine_distance(
     axis: int | tuple[int, ...] | None = -1,
     where: ArrayLike | None = None,
 ) -> Array:
-    """1 - cosine_similarity.
+    """Compute `1 - cosine_similarity`.
 
     Args:
         predictions: an array.
@@ -138,7 +138,7 @@ def triplet_margin_loss(
     margin: ArrayLike = 1.0,
     eps: ArrayLike = 1e-6,
 ) -> Array:
-    """max(d(anchor, positive) - d(anchor, negative) + margin, 0), with d the p-norm of the difference."""
+    """Compute `max(d(anchor, positive) - d(anchor, negative) + margin, 0)`, with d the p-norm of the difference."""
     a, p, n = floating("triplet_margin_loss", anchors=anchors, positives=positives, negatives=negatives)
 
     def distance(x: Any, y: Any) -> Any:

@@ -1,1 +1,1 @@
-"""Optimizers: chains of transformations with the defaults of the papers they come from."""
+"""Optimizers: chains of transformations with the defaults of the original papers."""

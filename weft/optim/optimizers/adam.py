@@ -31,14 +31,16 @@ def adam(
     *,
     nesterov: bool = False,
 ) -> GradientTransformationExtraArgs:
-    """-lr * m / (sqrt(v + eps_root) + eps), with m and v the corrected averages of g and g^2 (Kingma and Ba 2014).
+    """Create Adam: `-lr * m / (sqrt(v + eps_root) + eps)`, with m and v the corrected averages of g and g^2.
+
+    See Kingma and Ba 2014.
 
     Args:
         learning_rate: a number, or a schedule: a function from the step count to a number.
         b1: the decay of the average of gradients.
         b2: the decay of the average of squares.
-        eps: what is added outside of the root.
-        eps_root: what is added inside of the root.
+        eps: a small number added outside of the root.
+        eps_root: a small number added inside of the root.
         mu_dtype: the dtype of the average of gradients; that of the parameters by default.
         nesterov: whether to look ahead by one step.
 
@@ -70,7 +72,7 @@ def nadam(
     *,
     nesterov: bool = True,
 ) -> GradientTransformationExtraArgs:
-    """Adam with Nesterov momentum (Dozat 2016)."""
+    """Create NAdam: Adam with Nesterov momentum (Dozat 2016)."""
     return adam(learning_rate, b1, b2, eps, eps_root, mu_dtype, nesterov=nesterov)
 
 
@@ -86,14 +88,14 @@ def adamw(
     *,
     nesterov: bool = False,
 ) -> GradientTransformationExtraArgs:
-    """Adam with weight_decay * p added before the learning rate (Loshchilov and Hutter 2019).
+    """Create AdamW: Adam with `weight_decay * p` added before the learning rate (Loshchilov and Hutter 2019).
 
     Args:
         learning_rate: a number, or a schedule: a function from the step count to a number.
         b1: the decay of the average of gradients.
         b2: the decay of the average of squares.
-        eps: what is added outside of the root.
-        eps_root: what is added inside of the root.
+        eps: a small number added outside of the root.
+        eps_root: a small number added inside of the root.
         mu_dtype: the dtype of the average of gradients; that of the parameters by default.
         weight_decay: the factor of the parameters, or a schedule.
         mask: a tree of booleans, or a function that makes one: which parameters decay.
@@ -129,7 +131,7 @@ def nadamw(
     *,
     nesterov: bool = True,
 ) -> GradientTransformationExtraArgs:
-    """AdamW with Nesterov momentum."""
+    """Create AdamW with Nesterov momentum."""
     return adamw(learning_rate, b1, b2, eps, eps_root, mu_dtype, weight_decay, mask, nesterov=nesterov)
 
 
@@ -143,7 +145,7 @@ def amsgrad(
     bias_correction_mu: bool = True,
     bias_correction_nu: bool = True,
 ) -> GradientTransformationExtraArgs:
-    """Adam with the largest v so far, so that steps do not grow back (Reddi et al. 2018)."""
+    """Create AMSGrad: Adam with the largest v so far, so that step sizes do not increase (Reddi et al. 2018)."""
     return chain(
         scale_by_amsgrad(b1, b2, eps, eps_root, mu_dtype, bias_correction_mu, bias_correction_nu),
         scale_by_learning_rate(learning_rate),
@@ -153,7 +155,7 @@ def amsgrad(
 def adamax(
     learning_rate: ScalarOrSchedule, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8
 ) -> GradientTransformationExtraArgs:
-    """-lr * m / v, with v the decaying maximum of |g| (Kingma and Ba 2014)."""
+    """Create Adamax: `-lr * m / v`, with v the decaying maximum of |g| (Kingma and Ba 2014)."""
     return chain(scale_by_adamax(b1, b2, eps), scale_by_learning_rate(learning_rate))
 
 
@@ -165,7 +167,7 @@ def adamaxw(
     weight_decay: ScalarOrSchedule = 1e-4,
     mask: MaskOrFn | None = None,
 ) -> GradientTransformationExtraArgs:
-    """Adamax with decoupled weight decay."""
+    """Create Adamax with decoupled weight decay."""
     return chain(
         scale_by_adamax(b1, b2, eps), add_decayed_weights(weight_decay, mask), scale_by_learning_rate(learning_rate)
     )
@@ -180,7 +182,7 @@ def adabelief(
     *,
     nesterov: bool = False,
 ) -> GradientTransformationExtraArgs:
-    """Adam with (g - m)^2 in place of g^2 (Zhuang et al. 2020)."""
+    """Create AdaBelief: Adam with `(g - m)^2` in place of g^2 (Zhuang et al. 2020)."""
     return chain(scale_by_belief(b1, b2, eps, eps_root, nesterov=nesterov), scale_by_learning_rate(learning_rate))
 
 
@@ -194,7 +196,7 @@ def adan(
     weight_decay: ScalarOrSchedule = 0.0,
     mask: MaskOrFn | None = None,
 ) -> GradientTransformationExtraArgs:
-    """Averages of gradients and of their changes: Nesterov momentum without looking ahead (Xie et al. 2022)."""
+    """Create Adan: averages of gradients and of their changes, a form of Nesterov momentum (Xie et al. 2022)."""
     return chain(
         scale_by_adan(b1, b2, b3, eps, eps_root),
         add_decayed_weights(weight_decay, mask),
@@ -205,13 +207,13 @@ def adan(
 def yogi(
     learning_rate: ScalarOrSchedule, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-3
 ) -> GradientTransformationExtraArgs:
-    """Adam whose second moment changes by additive steps (Zaheer et al. 2018).
+    """Create Yogi: Adam whose second moment changes by additive steps (Zaheer et al. 2018).
 
     Args:
         learning_rate: a number, or a schedule: a function from the step count to a number.
         b1: the decay of the average of gradients.
         b2: the decay of the average of squares.
-        eps: what is added outside of the root.
+        eps: a small number added outside of the root.
 
     Returns:
         A `GradientTransformationExtraArgs`.
@@ -237,7 +239,7 @@ def radam(
     *,
     nesterov: bool = False,
 ) -> GradientTransformationExtraArgs:
-    """Adam that knows how far its second moment can be trusted (Liu et al. 2020)."""
+    """Create RAdam: Adam that rectifies the variance of its second moment in early steps (Liu et al. 2020)."""
     return chain(
         scale_by_radam(b1, b2, eps, eps_root, threshold, nesterov=nesterov), scale_by_learning_rate(learning_rate)
     )
@@ -251,7 +253,7 @@ def lion(
     weight_decay: ScalarOrSchedule = 1e-3,
     mask: MaskOrFn | None = None,
 ) -> GradientTransformationExtraArgs:
-    """-lr * (sign(b1 * m + (1 - b1) * g) + weight_decay * p) (Chen et al. 2023)."""
+    """Create Lion: `-lr * (sign(b1 * m + (1 - b1) * g) + weight_decay * p)` (Chen et al. 2023)."""
     return chain(
         scale_by_lion(b1, b2, mu_dtype),
         add_decayed_weights(weight_decay, mask),
@@ -268,14 +270,14 @@ def lamb(
     weight_decay: ScalarOrSchedule = 0.0,
     mask: MaskOrFn | None = None,
 ) -> GradientTransformationExtraArgs:
-    """AdamW whose step in each leaf is as long as the parameters there (You et al. 2020).
+    """Create LAMB: AdamW whose step in each leaf has the norm of its parameters (You et al. 2020).
 
     Args:
         learning_rate: a number, or a schedule: a function from the step count to a number.
         b1: the decay of the average of gradients.
         b2: the decay of the average of squares.
-        eps: what is added outside of the root.
-        eps_root: what is added inside of the root.
+        eps: a small number added outside of the root.
+        eps_root: a small number added inside of the root.
         weight_decay: the factor of the parameters, or a schedule.
         mask: a tree of booleans, or a function that makes one: which parameters decay.
 
@@ -306,7 +308,7 @@ def novograd(
     eps_root: float = 0.0,
     weight_decay: float = 0.0,
 ) -> GradientTransformationExtraArgs:
-    """Momentum of gradients divided by the norm of their leaf (Ginsburg et al. 2019)."""
+    """Create NovoGrad: momentum of gradients divided by the norm of their leaf (Ginsburg et al. 2019)."""
     return chain(scale_by_novograd(b1, b2, eps, eps_root, weight_decay), scale_by_learning_rate(learning_rate))
 
 
@@ -321,7 +323,7 @@ def optimistic_adam(
     *,
     nesterov: bool = True,
 ) -> GradientTransformationExtraArgs:
-    """-lr * r - optimism * (r - the r before), with r the direction of Adam (Daskalakis et al. 2017)."""
+    """Create optimistic Adam: `-lr * r - optimism * (r - previous r)`, with r of Adam (Daskalakis et al. 2017)."""
     beta = learning_rate if optimism is None else optimism
     return chain(
         scale_by_adam(b1, b2, eps, eps_root, mu_dtype, nesterov=nesterov),
@@ -342,7 +344,7 @@ def optimistic_adam_v2(
     mu_dtype: Any = None,
     nesterov: bool = True,
 ) -> GradientTransformationExtraArgs:
-    """-lr * (alpha * r + beta * (r - the r before)), with r the direction of Adam."""
+    """Create optimistic Adam: `-lr * (alpha * r + beta * (r - previous r))`, with r the direction of Adam."""
     return chain(
         scale_by_adam(b1, b2, eps, eps_root, mu_dtype, nesterov=nesterov),
         scale_by_optimistic_gradient(alpha=alpha, beta=beta),

@@ -43,7 +43,7 @@ def sgd(
     nesterov: bool = False,
     accumulator_dtype: Any = None,
 ) -> GradientTransformationExtraArgs:
-    """-lr * g, or with momentum -lr * t where t = g + momentum * t.
+    """Create gradient descent: `-lr * g`, or with momentum `-lr * t` where `t = g + momentum * t`.
 
     Args:
         learning_rate: a number, or a schedule: a function from the step count to a number.
@@ -67,7 +67,7 @@ def sgd(
 
 
 def sign_sgd(learning_rate: ScalarOrSchedule) -> GradientTransformationExtraArgs:
-    """-lr * sign(g) (Bernstein et al. 2018).
+    """Create sign descent: `-lr * sign(g)` (Bernstein et al. 2018).
 
     Args:
         learning_rate: a number or a schedule.
@@ -89,7 +89,7 @@ def sign_sgd(learning_rate: ScalarOrSchedule) -> GradientTransformationExtraArgs
 def signum(
     learning_rate: ScalarOrSchedule, beta: float = 0.9, accumulator_dtype: Any = None
 ) -> GradientTransformationExtraArgs:
-    """-lr * sign(average of g) (Bernstein et al. 2018)."""
+    """Create Signum: `-lr * sign(average of g)` (Bernstein et al. 2018)."""
     average = ema(beta, debias=False, accumulator_dtype=accumulator_dtype)
     return chain(average, scale_by_sign(), scale_by_learning_rate(learning_rate))
 
@@ -102,7 +102,9 @@ def noisy_sgd(
     *,
     seed: int | None = None,
 ) -> GradientTransformationExtraArgs:
-    """-lr * (g + noise of variance eta / t**gamma) (Neelakantan et al. 2014)."""
+    """Create noisy gradient descent: `-lr * (g + noise)`, with noise of variance `eta / t**gamma` (Neelakantan et al.
+    2014).
+    """
     if key is None and seed is None:
         seed = 0
     return chain(add_noise(eta, gamma, key, seed=seed), scale_by_learning_rate(learning_rate))
@@ -111,7 +113,7 @@ def noisy_sgd(
 def optimistic_gradient_descent(
     learning_rate: ScalarOrSchedule, alpha: ScalarOrSchedule = 1.0, beta: ScalarOrSchedule = 1.0
 ) -> GradientTransformationExtraArgs:
-    """-lr * ((alpha + beta) * g - beta * the g before) (Mokhtari et al. 2019)."""
+    """Create optimistic descent: `-lr * ((alpha + beta) * g - beta * previous g)` (Mokhtari et al. 2019)."""
     return chain(scale_by_optimistic_gradient(alpha, beta), scale_by_learning_rate(learning_rate))  # type: ignore[arg-type]
 
 
@@ -122,7 +124,10 @@ def polyak_sgd(
     eps: float = 0.0,
     variant: str = "sps",
 ) -> GradientTransformationExtraArgs:
-    """-scaling * g * min((value - f_min) / (||g||^2 + eps), max_learning_rate); update needs `value`."""
+    """Create Polyak's rule: `-scaling * g * min((value - f_min) / (||g||^2 + eps), max_learning_rate)`.
+
+    `update` needs `value`.
+    """
     return chain(
         sgd(scaling),
         scale_by_polyak(f_min=f_min, max_learning_rate=max_learning_rate, eps=eps, variant=variant),
@@ -130,7 +135,9 @@ def polyak_sgd(
 
 
 def fromage(learning_rate: float, min_norm: float = 1e-6) -> GradientTransformationExtraArgs:
-    """(p - lr * g * ||p|| / ||g||) / sqrt(1 + lr^2), leaf by leaf (Bernstein et al. 2020)."""
+    """Create Fromage: updates to `(p - lr * g * ||p|| / ||g||) / sqrt(1 + lr^2)`, leaf by leaf (Bernstein et
+    al. 2020).
+    """
     shrink = 1 / wnp.sqrt(1 + learning_rate**2)
     return chain(
         scale_by_trust_ratio(min_norm),
@@ -149,14 +156,14 @@ def lars(
     momentum: float = 0.9,
     nesterov: bool = False,
 ) -> GradientTransformationExtraArgs:
-    """Momentum of steps as long as trust_coefficient times the parameters of the leaf (You et al. 2017).
+    """Create LARS: momentum of steps with the norm `trust_coefficient * ||p||` of their leaf (You et al. 2017).
 
     Args:
         learning_rate: a number, or a schedule: a function from the step count to a number.
         weight_decay: the factor of the parameters, or a schedule.
         weight_decay_mask: which parameters decay.
         trust_coefficient: the length of a step relative to that of the parameters.
-        eps: what is added before a division.
+        eps: a small number added to divisors.
         trust_ratio_mask: which parameters are scaled.
         momentum: the decay of the accumulated gradient; None for none.
         nesterov: whether to look ahead by one step.
@@ -191,12 +198,14 @@ def rmsprop(
     nesterov: bool = False,
     bias_correction: bool = False,
 ) -> GradientTransformationExtraArgs:
-    """-lr * g / sqrt(v + eps), with v the average of g^2, or the variance if `centered` (Tieleman and Hinton 2012).
+    """Create RMSProp: `-lr * g / sqrt(v + eps)`, with v the average of g^2, or the variance if `centered`.
+
+    See Tieleman and Hinton 2012.
 
     Args:
         learning_rate: a number, or a schedule: a function from the step count to a number.
         decay: the decay of the average of squares.
-        eps: what is added before a division.
+        eps: a small number added to divisors.
         initial_scale: the first value of the average.
         eps_in_sqrt: whether `eps` is inside of the root.
         centered: whether to subtract the square of the mean.
@@ -224,12 +233,12 @@ def rmsprop(
 def adagrad(
     learning_rate: ScalarOrSchedule, initial_accumulator_value: float = 0.1, eps: float = 1e-7
 ) -> GradientTransformationExtraArgs:
-    """-lr * g / sqrt(sum of g^2 + eps) (Duchi et al. 2011).
+    """Create Adagrad: `-lr * g / sqrt(sum of g^2 + eps)` (Duchi et al. 2011).
 
     Args:
         learning_rate: a number, or a schedule: a function from the step count to a number.
         initial_accumulator_value: the first value of the sum.
-        eps: what is added before a division.
+        eps: a small number added to divisors.
 
     Returns:
         A `GradientTransformationExtraArgs`.
@@ -252,17 +261,17 @@ def adadelta(
     weight_decay: ScalarOrSchedule = 0.0,
     weight_decay_mask: MaskOrFn | None = None,
 ) -> GradientTransformationExtraArgs:
-    """-lr * g * rms(updates) / rms(g), with decaying averages (Zeiler 2012)."""
+    """Create Adadelta: `-lr * g * rms(updates) / rms(g)`, with decaying averages (Zeiler 2012)."""
     return chain(
         add_decayed_weights(weight_decay, mask=weight_decay_mask),
         scale_by_adadelta(rho, eps),
-        # Without a rate the method's own step is taken, downhill.
+        # Without a learning rate, use the step of the method itself, with the sign of descent.
         scale_by_learning_rate(1.0 if learning_rate is None else learning_rate),
     )
 
 
 def sm3(learning_rate: float, momentum: float = 0.9) -> GradientTransformationExtraArgs:
-    """Adagrad with one accumulator for each row and column instead of each element (Anil et al. 2019)."""
+    """Create SM3: Adagrad with one accumulator per row and column instead of per element (Anil et al. 2019)."""
     return chain(scale_by_sm3(momentum), scale(-learning_rate))
 
 
@@ -273,7 +282,9 @@ def rprop(
     min_step_size: float = 1e-6,
     max_step_size: float = 50.0,
 ) -> GradientTransformationExtraArgs:
-    """Steps of the sign of g, longer while the sign stays and shorter when it changes (Riedmiller and Braun 1993)."""
+    """Create Rprop: steps in the direction of -sign(g) that grow while the sign is constant (Riedmiller and Braun
+    1993).
+    """
     return chain(scale_by_rprop(learning_rate, eta_minus, eta_plus, min_step_size, max_step_size), scale(-1.0))
 
 
@@ -291,7 +302,9 @@ def adafactor(
     factored: bool = True,
     weight_decay_mask: MaskOrFn | None = None,
 ) -> GradientTransformationExtraArgs:
-    """Adam in little memory: second moments as products of row and column means (Shazeer and Stern 2018).
+    """Create Adafactor: Adam with second moments stored as products of row and column means.
+
+    See Shazeer and Stern 2018.
 
     Args:
         learning_rate: a number, a schedule, or None for none.
@@ -303,7 +316,7 @@ def adafactor(
         momentum: the decay of the accumulated gradient; None for none.
         dtype_momentum: the dtype of the accumulated gradient.
         weight_decay_rate: the factor of the parameters.
-        eps: what is added before a division.
+        eps: a small number added to divisors.
         factored: whether to factor second moments.
         weight_decay_mask: which parameters decay.
 

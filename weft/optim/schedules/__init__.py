@@ -1,4 +1,4 @@
-"""Numbers that change as training goes on, and how they get into an optimizer."""
+"""Schedules of hyperparameters, and their injection into optimizers."""
 
 from weft.errors import suggest as _suggest
 from weft.optim.base import Schedule as Schedule, StatefulSchedule as StatefulSchedule

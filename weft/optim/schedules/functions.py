@@ -1,4 +1,4 @@
-"""Schedules: functions from the number of steps taken to a number, such as the learning rate."""
+"""Schedules: functions from the number of steps to a value such as the learning rate."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from weft.typing import ArrayLike
 
 
 def constant_schedule(value: ArrayLike) -> Schedule:
-    """Always `value`.
+    """Create a schedule that is always `value`.
 
     Args:
         value: the value.
@@ -31,7 +31,7 @@ def constant_schedule(value: ArrayLike) -> Schedule:
 
 
 def _steps(count: Any) -> Any:
-    """Return a count of steps as a number that arrays hold: a float if it is larger than an int32."""
+    """Convert a count of steps to a number for arrays: a float if it exceeds int32."""
     return float(count) if isinstance(count, int) and count > np.iinfo(np.int32).max else count
 
 
@@ -42,7 +42,7 @@ def polynomial_schedule(
     transition_steps: int,
     transition_begin: int = 0,
 ) -> Schedule:
-    """(init - end) * (1 - t / steps)**power + end, for t from `transition_begin` on; constant without steps."""
+    """Create the schedule `(init - end) * (1 - t / steps)**power + end` from `transition_begin` on."""
     if transition_steps <= 0:
         return constant_schedule(init_value)
     begin, total = _steps(max(transition_begin, 0)), _steps(transition_steps)
@@ -57,7 +57,7 @@ def polynomial_schedule(
 def linear_schedule(
     init_value: float | Array, end_value: float | Array, transition_steps: int, transition_begin: int = 0
 ) -> Schedule:
-    """From `init_value` to `end_value` along a line.
+    """Create a linear schedule from `init_value` to `end_value`.
 
     Args:
         init_value: the first value.
@@ -78,7 +78,7 @@ def linear_schedule(
 def piecewise_constant_schedule(
     init_value: ArrayLike, boundaries_and_scales: Mapping[int, ArrayLike] | None = None
 ) -> Schedule:
-    """`init_value`, multiplied by a scale at each boundary from there on.
+    """Create a schedule that starts at `init_value` and is multiplied by a scale at each boundary.
 
     Args:
         init_value: the first value.
@@ -106,7 +106,7 @@ def piecewise_constant_schedule(
 def _check_scales(where: str, scales: Mapping[int, Any]) -> None:
     for boundary, factor in scales.items():
         if isinstance(factor, int | float) and factor < 0:
-            raise ArgumentError(f"{where} takes scales of at least 0, and got {factor} at {boundary}")
+            raise ArgumentError(f"{where} needs scales of at least 0, got {factor} at {boundary}")
 
 
 def exponential_decay(
@@ -117,7 +117,7 @@ def exponential_decay(
     staircase: bool = False,
     end_value: float | None = None,
 ) -> Schedule:
-    """init * decay_rate**(t / steps), bounded by `end_value`; with `staircase` t / steps is rounded down.
+    """Create the schedule `init * decay_rate**(t / steps)`, bounded by `end_value`; `staircase` rounds t / steps down.
 
     Args:
         init_value: the first value.
@@ -154,7 +154,7 @@ def exponential_decay(
 
 
 def cosine_decay_schedule(init_value: float, decay_steps: int, alpha: float = 0.0, exponent: float = 1.0) -> Schedule:
-    """init * ((1 - alpha) * ((1 + cos(pi * t / steps)) / 2)**exponent + alpha).
+    """Create the schedule `init * ((1 - alpha) * ((1 + cos(pi * t / steps)) / 2)**exponent + alpha)`.
 
     Args:
         init_value: the first value.
@@ -170,7 +170,7 @@ def cosine_decay_schedule(init_value: float, decay_steps: int, alpha: float = 0.
     0.0
     """
     if isinstance(decay_steps, int | float) and not decay_steps > 0:
-        raise ArgumentError(f"cosine_decay_schedule needs decay_steps above 0, and got {decay_steps}")
+        raise ArgumentError(f"cosine_decay_schedule needs decay_steps above 0, got {decay_steps}")
 
     def schedule(count: Any) -> Any:
         total = _steps(decay_steps)
@@ -192,10 +192,10 @@ def _cosine(start: Any, end: Any, part: Any) -> Any:
 def piecewise_interpolate_schedule(
     interpolate_type: str, init_value: float, boundaries_and_scales: Mapping[int, float] | None = None
 ) -> Schedule:
-    """As `piecewise_constant_schedule`, moving from value to value along lines ("linear") or cosines ("cosine")."""
+    """Create a schedule that interpolates between values at boundaries, "linear" or "cosine"."""
     kinds = {"linear": _linear, "cosine": _cosine}
     if interpolate_type not in kinds:
-        raise ArgumentError(f'interpolate_type is "linear" or "cosine", and got {interpolate_type!r}')
+        raise ArgumentError(f'interpolate_type must be "linear" or "cosine", got {interpolate_type!r}')
     interpolate = kinds[interpolate_type]
     if not boundaries_and_scales:
         return constant_schedule(init_value)
@@ -203,7 +203,7 @@ def piecewise_interpolate_schedule(
     pairs = sorted(boundaries_and_scales.items())
     bounds = np.array([0] + [boundary for boundary, _ in pairs])
     values = np.cumprod([init_value] + [factor for _, factor in pairs]).astype(np.float32)
-    # Two boundaries at one step leave an interval of no length, which no count falls into.
+    # Two boundaries at one step make an empty interval.
     lengths = np.maximum(bounds[1:] - bounds[:-1], 1)
 
     def schedule(count: Any) -> Any:
@@ -224,9 +224,9 @@ def linear_onecycle_schedule(
     div_factor: float = 25.0,
     final_div_factor: float = 1e4,
 ) -> Schedule:
-    """Up to the peak, back down, and further down, along lines (Smith 2018)."""
+    """Create a linear one-cycle schedule: up to the peak, down, and further down (Smith 2018)."""
     if transition_steps <= 0:
-        raise ArgumentError(f"linear_onecycle_schedule needs transition_steps above 0, and got {transition_steps}")
+        raise ArgumentError(f"linear_onecycle_schedule needs transition_steps above 0, got {transition_steps}")
     scales = {
         int(pct_start * transition_steps): div_factor,
         int(pct_final * transition_steps): 1.0 / div_factor,
@@ -242,9 +242,9 @@ def cosine_onecycle_schedule(
     div_factor: float = 25.0,
     final_div_factor: float = 1e4,
 ) -> Schedule:
-    """Up to the peak and far down along cosines (Smith 2018)."""
+    """Create a one-cycle schedule of cosines: up to the peak, and far down (Smith 2018)."""
     if transition_steps <= 0:
-        raise ArgumentError(f"cosine_onecycle_schedule needs transition_steps above 0, and got {transition_steps}")
+        raise ArgumentError(f"cosine_onecycle_schedule needs transition_steps above 0, got {transition_steps}")
     scales = {
         int(pct_start * transition_steps): div_factor,
         int(transition_steps): 1.0 / (div_factor * final_div_factor),
@@ -253,7 +253,7 @@ def cosine_onecycle_schedule(
 
 
 def join_schedules(schedules: Sequence[Schedule], boundaries: Sequence[int]) -> Schedule:
-    """One schedule after another, each counting from its boundary.
+    """Join schedules, each of which counts from its boundary.
 
     Args:
         schedules: functions from a step count to a value.
@@ -269,7 +269,7 @@ def join_schedules(schedules: Sequence[Schedule], boundaries: Sequence[int]) -> 
     """
     if len(boundaries) != len(schedules) - 1:
         raise ArgumentError(
-            f"join_schedules needs one boundary less than schedules, and got {len(schedules)} schedules "
+            f"join_schedules needs one boundary less than schedules, got {len(schedules)} schedules "
             f"and {len(boundaries)} boundaries"
         )
 
@@ -283,7 +283,7 @@ def join_schedules(schedules: Sequence[Schedule], boundaries: Sequence[int]) -> 
 
 
 def warmup_constant_schedule(init_value: float, peak_value: float, warmup_steps: int) -> Schedule:
-    """Along a line to the peak, then constant.
+    """Create a linear warmup to the peak, followed by a constant.
 
     Args:
         init_value: the first value.
@@ -308,7 +308,7 @@ def warmup_cosine_decay_schedule(
     end_value: float = 0.0,
     exponent: float = 1.0,
 ) -> Schedule:
-    """Along a line to the peak, then along a cosine to the end; `decay_steps` counts the warmup too.
+    """Create a linear warmup to the peak, followed by a cosine decay; `decay_steps` includes the warmup.
 
     Args:
         init_value: the first value.
@@ -351,7 +351,7 @@ def warmup_exponential_decay_schedule(
     staircase: bool = False,
     end_value: float | None = None,
 ) -> Schedule:
-    """Along a line to the peak, then exponentially down."""
+    """Create a linear warmup to the peak, followed by an exponential decay."""
     return join_schedules(
         [
             linear_schedule(init_value, peak_value, warmup_steps),
@@ -362,7 +362,7 @@ def warmup_exponential_decay_schedule(
 
 
 def sgdr_schedule(cosine_kwargs: Iterable[Mapping[str, Any]]) -> Schedule:
-    """Cosine decays with warm restarts: one `warmup_cosine_decay_schedule` for each set of arguments."""
+    """Create cosine decays with warm restarts: a `warmup_cosine_decay_schedule` for each set of arguments."""
     members, boundaries, step = [], [], 0
     for kwargs in cosine_kwargs:
         members.append(warmup_cosine_decay_schedule(**kwargs))

@@ -21,11 +21,11 @@ from weft.optim.base import (
     with_extra_args_support,
 )
 from weft.optim.numerics import safe_increment
-from weft.optim.tree_utils.arithmetic import in_dtypes_of
+from weft.optim.tree_utils.arithmetic import cast_to_dtypes
 
 
 class InjectHyperparamsState(NamedTuple):
-    """Steps taken, the hyperparameters of the last step, and the inner state."""
+    """Number of steps taken, the hyperparameters of the last step, and the inner state."""
 
     count: Array  # type: ignore[assignment]
     hyperparams: dict[str, Any]
@@ -33,7 +33,7 @@ class InjectHyperparamsState(NamedTuple):
 
 
 class InjectStatefulHyperparamsState(NamedTuple):
-    """As `InjectHyperparamsState`, with the states of the schedules."""
+    """The fields of `InjectHyperparamsState`, and the states of the schedules."""
 
     count: Array  # type: ignore[assignment]
     hyperparams: dict[str, Any]
@@ -42,23 +42,23 @@ class InjectStatefulHyperparamsState(NamedTuple):
 
 
 class WrappedScheduleState(NamedTuple):
-    """Steps taken."""
+    """Number of steps taken."""
 
     count: Array  # type: ignore[assignment]
 
 
 class WrappedSchedule:
-    """A schedule of the count, as a schedule with a state: the state is the count."""
+    """A schedule of the count as a stateful schedule, whose state is the count."""
 
     def __init__(self, schedule_fn: Schedule) -> None:
         self.schedule_fn = schedule_fn
 
     def init(self) -> WrappedScheduleState:
-        """The count at zero."""
+        """Return a count of zero."""
         return WrappedScheduleState(wnp.zeros((), wnp.int32))
 
     def update(self, state: WrappedScheduleState, **extra_args: Any) -> WrappedScheduleState:
-        """The count of the next step."""
+        """Return the count of the next step."""
         return WrappedScheduleState(safe_increment(state.count))
 
     def __call__(self, state: WrappedScheduleState, **extra_args: Any) -> Any:
@@ -70,7 +70,7 @@ def _is_stateful_schedule(value: Any) -> bool:
 
 
 def _as_hyperparam(value: Any, dtype: Any) -> Any:
-    """As an array, floats in the dtype given if any.
+    """Convert a hyperparameter to an array; floats to the given dtype, if any.
 
     Not in the dtype of the updates: 0.999 is 1 in bfloat16. A Python number stays weakly typed, so that setting
     `state.hyperparams[name] = 0.1` asks for no new compilation.
@@ -80,7 +80,7 @@ def _as_hyperparam(value: Any, dtype: Any) -> Any:
 
 
 def _by_kind(bound: inspect.BoundArguments, static: set[str]) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-    """The arguments of a factory: schedules, numbers, and those that are passed as they are."""
+    """Split the arguments of a factory into schedules, numbers, and arguments that are passed unchanged."""
     bound.apply_defaults()
     schedules: dict[str, Any] = {}
     numeric: dict[str, Any] = {}
@@ -106,10 +106,10 @@ def inject_hyperparams(
     static_args: str | Iterable[str] = (),
     hyperparam_dtype: Any = None,
 ) -> Callable[..., GradientTransformationExtraArgs]:
-    """A factory like `inner_factory` whose numbers live in the state and may be schedules.
+    """Return a factory like `inner_factory` whose numbers live in the state and may be schedules.
 
     `state.hyperparams["learning_rate"]` can be read, and set when it is no schedule: nothing is compiled again.
-    Arguments named in `static_args`, booleans and what is neither a number nor a function are passed as they are.
+    Arguments in `static_args`, booleans and values other than numbers and functions are passed unchanged.
 
     Args:
         inner_factory: a function that returns a transformation, such as `adam`.
@@ -162,7 +162,7 @@ def inject_hyperparams(
                 states[name] = schedule.update(before, **extra_args)
             new, inner_state = inner(hyperparams).update(updates, state.inner_state, params, **extra_args)
             # A float32 hyperparameter must not widen a state of bfloat16.
-            new, inner_state = in_dtypes_of(new, updates), in_dtypes_of(inner_state, state.inner_state)
+            new, inner_state = cast_to_dtypes(new, updates), cast_to_dtypes(inner_state, state.inner_state)
             count = safe_increment(state.count)
             return new, InjectStatefulHyperparamsState(count, hyperparams, states, inner_state)
 

@@ -1,4 +1,4 @@
-"""Transformations that gather updates over steps: momentum, averages, and many small steps for a large one."""
+"""Transformations that accumulate updates over steps: momentum, averages, and gradient accumulation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from weft.optim.base import (
 )
 from weft.optim.numerics import safe_increment
 from weft.optim.tree_mapping import map_trees
-from weft.optim.tree_utils.arithmetic import in_dtypes_of, tree_norm, tree_zeros_like
+from weft.optim.tree_utils.arithmetic import cast_to_dtypes, tree_norm, tree_zeros_like
 from weft.optim.tree_utils.moments import correction, like, moving_average
 
 
@@ -39,14 +39,14 @@ class TraceState(NamedTuple):
 
 
 class EmaState(NamedTuple):
-    """Steps taken and the average."""
+    """Number of steps taken and the average."""
 
     count: Array  # type: ignore[assignment]
     ema: Params
 
 
 class ApplyEvery(NamedTuple):
-    """The step within a period, and the sum of updates since its begin."""
+    """The step within a period, and the sum of updates since its start."""
 
     count: Array  # type: ignore[assignment]
     grad_acc: Updates
@@ -57,19 +57,19 @@ def _cast(leaf: Any, dtype: Any) -> Any:
 
 
 def _sum_dtype(leaf: Any, dtype: Any) -> Any:
-    """Return the dtype for sums of gradients of a leaf: complex where they are, of the precision asked for."""
+    """Return the dtype for sums of gradients of a leaf, with the given precision; complex for complex gradients."""
     if dtype is not None and wnp.issubdtype(leaf.dtype, wnp.complexfloating):
         return wnp.promote_types(dtype, wnp.complex64)
     return dtype
 
 
 def trace(decay: float, nesterov: bool = False, accumulator_dtype: Any = None) -> GradientTransformation:
-    """t = g + decay * t, and with `nesterov` g + decay * t once more.
+    """Accumulate momentum `t = g + decay * t`; with `nesterov` return `g + decay * t` of the new t.
 
     Args:
         decay: the factor of what was accumulated.
         nesterov: whether to look ahead by one step.
-        accumulator_dtype: the dtype of what is accumulated.
+        accumulator_dtype: the dtype of the accumulator.
 
     Returns:
         A `GradientTransformation`.
@@ -98,7 +98,7 @@ def trace(decay: float, nesterov: bool = False, accumulator_dtype: Any = None) -
 
 
 def ema(decay: float, debias: bool = True, accumulator_dtype: Any = None) -> GradientTransformation:
-    """The average (1 - decay) * g + decay * m, divided by 1 - decay**t when `debias`.
+    """Average updates: `(1 - decay) * g + decay * m`, divided by `1 - decay**t` if `debias`.
 
     Args:
         decay: the factor of the average.
@@ -135,7 +135,7 @@ def ema(decay: float, debias: bool = True, accumulator_dtype: Any = None) -> Gra
 
 
 def apply_every(k: int = 1) -> GradientTransformation:
-    """Zero for k - 1 steps, then the sum of the last k updates."""
+    """Return zero for k - 1 steps, then the sum of the last k updates."""
 
     def init(params: Params) -> ApplyEvery:
         return ApplyEvery(wnp.zeros((), wnp.int32), tree_zeros_like(params))
@@ -161,7 +161,7 @@ class ShouldSkipUpdateFunction(Protocol):
 
 
 def skip_not_finite(updates: Updates, gradient_step: Array, params: Params | None) -> tuple[Array, Any]:
-    """Skip when any element is infinite or NaN."""
+    """Skip updates with an infinite or NaN element."""
     counts = [wnp.sum(wnp.logical_not(wnp.isfinite(leaf))) for leaf in weft.tree.leaves(updates)]
     total = wnp.sum(wnp.array(counts))
     skip = total > 0
@@ -171,15 +171,17 @@ def skip_not_finite(updates: Updates, gradient_step: Array, params: Params | Non
 def skip_large_updates(
     updates: Updates, gradient_step: Array, params: Params | None, max_squared_norm: float
 ) -> tuple[Array, Any]:
-    """Skip when the squared norm of all updates is at or above the bound, or is nan."""
+    """Skip updates whose squared norm is NaN or not below the bound."""
     square = tree_norm(updates, squared=True)
-    # Written so that NaN, which is never below the bound, is skipped too.
+    # In this form NaN, which is never below the bound, is skipped too.
     skip = wnp.logical_not(square < max_squared_norm)
     return skip, {"should_skip": skip, "norm_squared": square}
 
 
 class MultiStepsState(NamedTuple):
-    """The step within a round, the rounds done, the optimizer's state, what was gathered, and why it was skipped."""
+    """The step within a round, the number of rounds, the optimizer's state, the accumulated gradients, and why one was
+    skipped.
+    """
 
     mini_step: Array
     gradient_step: Array
@@ -189,15 +191,17 @@ class MultiStepsState(NamedTuple):
 
 
 def never_skip(updates: Updates, gradient_step: Array, params: Params | None) -> tuple[Array, Any]:
-    """Never skip."""
+    """Skip nothing."""
     return wnp.array(False), ()
 
 
 class MultiSteps:
-    """Gathers the gradients of k calls and hands their mean (or sum) to an optimizer; zero updates in between.
+    """Gradient accumulation: the mean (or sum) of the gradients of k calls goes to an optimizer.
 
-    `every_k_schedule` is k, or a function from the number of rounds done to k. `should_skip_update_fn` may refuse
-    gradients, which then count for nothing.
+    Updates in between are zero.
+
+    `every_k_schedule` is k, or a function from the number of rounds done to k. `should_skip_update_fn` may reject
+    gradients, which are then ignored.
     """
 
     def __init__(
@@ -213,7 +217,7 @@ class MultiSteps:
             self._every_k_schedule: Callable[[Any], Any] = every_k_schedule
         else:
             if every_k_schedule < 1:
-                raise ArgumentError(f"MultiSteps needs every_k_schedule of at least 1, and got {every_k_schedule}")
+                raise ArgumentError(f"MultiSteps needs every_k_schedule of at least 1, got {every_k_schedule}")
             self._every_k_schedule = lambda step: every_k_schedule
         self._use_grad_mean = use_grad_mean
         self._should_skip_update_fn = should_skip_update_fn or never_skip
@@ -221,11 +225,11 @@ class MultiSteps:
 
     @property
     def inner_opt(self) -> GradientTransformationExtraArgs:
-        """The optimizer inside."""
+        """The inner optimizer."""
         return self._opt
 
     def init(self, params: Params) -> MultiStepsState:
-        """The state before the first step."""
+        """Return the state before the first step."""
         zeros = weft.tree.map(lambda p: wnp.zeros_like(p, dtype=_sum_dtype(p, self._accumulator_dtype)), params)
         step = wnp.zeros((), wnp.int32)
         _, skip_state = self._should_skip_update_fn(tree_zeros_like(params), step, params)
@@ -234,7 +238,7 @@ class MultiSteps:
     def update(
         self, updates: Updates, state: MultiStepsState, params: Params | None = None, **extra_args: Any
     ) -> tuple[Updates, MultiStepsState]:
-        """Gather; in the last step of a round also let the optimizer step."""
+        """Accumulate gradients; in the last step of a round, update by the optimizer."""
         k = self._every_k_schedule(state.gradient_step)
         skip, skip_state = self._should_skip_update_fn(updates, state.gradient_step, params)
         last = state.mini_step == k - 1
@@ -250,7 +254,7 @@ class MultiSteps:
             (mean_grads,) = map_trees("MultiSteps", lambda t, g: (t.astype(g.dtype),), acc_grads=total, updates=updates)
             new, new_inner = self._opt.update(mean_grads, inner, params=params, **extra_args)
             # Moments follow the gradients' dtype where it is wider than that of the parameters.
-            return new, in_dtypes_of(new_inner, inner)
+            return new, cast_to_dtypes(new_inner, inner)
 
         kinds = weft.eval_shape(step, (gathered, state.inner_opt_state))[0]
 
@@ -269,9 +273,9 @@ class MultiSteps:
         )
 
     def has_updated(self, state: MultiStepsState) -> Array:
-        """Whether the last call ended a round."""
+        """Return whether the last call ended a round."""
         return wnp.logical_and(state.mini_step == 0, state.gradient_step > 0)
 
     def gradient_transformation(self) -> GradientTransformationExtraArgs:
-        """The same as a pair of functions, to put into a chain."""
+        """Return the pair of functions, for use in a chain."""
         return GradientTransformationExtraArgs(self.init, self.update)

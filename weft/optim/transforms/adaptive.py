@@ -1,4 +1,4 @@
-"""Transformations that divide by what the gradients have been: Adam and its relatives of one step size an element."""
+"""Transformations with elementwise step sizes from averages of gradients: Adam and its relatives."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from weft.optim.tree_utils.moments import correction, like, moving_average
 
 
 class ScaleByAdamState(NamedTuple):
-    """Steps taken, the average of gradients and that of their squares.
+    """Number of steps taken, the average of gradients and that of their squares.
 
     Args:
         count: the number of steps.
@@ -35,7 +35,7 @@ class ScaleByAdamState(NamedTuple):
 
 
 class ScaleByAmsgradState(NamedTuple):
-    """As Adam's, with the largest corrected `nu` so far."""
+    """The fields of Adam's state, and the largest corrected `nu` so far."""
 
     count: Array  # type: ignore[assignment]
     mu: Updates
@@ -44,7 +44,7 @@ class ScaleByAmsgradState(NamedTuple):
 
 
 class ScaleByBeliefState(NamedTuple):
-    """As Adam's, where `nu` is of the distance between gradient and `mu`."""
+    """The fields of Adam's state, where `nu` averages the squared difference of gradient and `mu`."""
 
     count: Array  # type: ignore[assignment]
     mu: Updates
@@ -52,7 +52,7 @@ class ScaleByBeliefState(NamedTuple):
 
 
 class ScaleByLionState(NamedTuple):
-    """Steps taken and the average of gradients."""
+    """Number of steps taken and the average of gradients."""
 
     count: Array  # type: ignore[assignment]
     mu: Updates
@@ -69,36 +69,36 @@ class ScaleByAdanState(NamedTuple):
 
 
 def zero_count() -> Array:
-    """A counter at zero."""
+    """Return a counter of zero."""
     return wnp.zeros((), wnp.int32)
 
 
 def in_dtype(leaf: Any, dtype: Any) -> Any:
-    """The leaf in the dtype, or as it is when that is None."""
+    """Cast a leaf to a dtype, or return it unchanged if that is None."""
     return leaf if dtype is None or leaf.dtype == dtype else leaf.astype(dtype)
 
 
 def plus(x: Any, eps: Any) -> Any:
-    """x + eps, without an operation where eps is the number zero."""
+    """Return `x + eps`, without an operation if eps is the number 0."""
     return x if isinstance(eps, int | float) and eps == 0 else x + eps
 
 
 class Corrections:
-    """Bias corrections of a step, one cast for each dtype instead of one for each leaf."""
+    """Bias corrections of a step, cast once per dtype instead of once per leaf."""
 
     def __init__(self, decay: Any, count: Any) -> None:
         self.value = correction(decay, count)
         self.cast: dict[Any, Any] = {}
 
     def __call__(self, moment: Any) -> Any:
-        """moment / (1 - decay**count), in the dtype of the moment."""
+        """Return `moment / (1 - decay**count)` in the dtype of the moment."""
         if moment.dtype not in self.cast:
             self.cast[moment.dtype] = like(self.value, moment)
         return moment / self.cast[moment.dtype]
 
 
 class FirstMoment:
-    """The corrected average of gradients of one step, with Nesterov's look ahead if asked for."""
+    """The corrected average of gradients of a step, with Nesterov's look-ahead if requested."""
 
     def __init__(self, b1: Any, count: Any, nesterov: bool) -> None:
         self.b1, self.nesterov = b1, nesterov
@@ -120,13 +120,13 @@ def scale_by_adam(
     *,
     nesterov: bool = False,
 ) -> GradientTransformation:
-    """m / (sqrt(v + eps_root) + eps), with m and v the corrected averages of g and g^2.
+    """Rescale updates to `m / (sqrt(v + eps_root) + eps)`, with m and v the corrected averages of g and g^2.
 
     Args:
         b1: the decay of the average of gradients.
         b2: the decay of the average of squares.
-        eps: what is added outside of the root.
-        eps_root: what is added inside of the root.
+        eps: a small number added outside of the root.
+        eps_root: a small number added inside of the root.
         mu_dtype: the dtype of the average of gradients.
         nesterov: whether to look ahead by one step.
 
@@ -169,7 +169,7 @@ def scale_by_amsgrad(
     bias_correction_mu: bool = True,
     bias_correction_nu: bool = True,
 ) -> GradientTransformation:
-    """As Adam, with the largest v so far instead of v."""
+    """Rescale updates as Adam, with the largest v so far in place of v."""
 
     def init(params: Params) -> ScaleByAmsgradState:
         zeros = tree_zeros_like(params)
@@ -194,7 +194,7 @@ def scale_by_amsgrad(
 
 
 def scale_by_adamax(b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8) -> GradientTransformation:
-    """m / v, with v the decaying maximum of |g| + eps."""
+    """Rescale updates to `m / v`, with v the decaying maximum of `|g| + eps`."""
 
     def init(params: Params) -> ScaleByAdamState:
         return ScaleByAdamState(zero_count(), tree_zeros_like(params), tree_zeros_like(params))
@@ -217,7 +217,7 @@ def scale_by_adamax(b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8) -> Gr
 def scale_by_belief(
     b1: float = 0.9, b2: float = 0.999, eps: float = 1e-16, eps_root: float = 1e-16, *, nesterov: bool = False
 ) -> GradientTransformation:
-    """As Adam, with (g - m)^2 in place of g^2: large steps where gradients are as expected."""
+    """Rescale updates as Adam, with `(g - m)^2` in place of g^2: large steps where gradients are predictable."""
 
     def init(params: Params) -> ScaleByBeliefState:
         return ScaleByBeliefState(zero_count(), tree_zeros_like(params), tree_zeros_like(params))
@@ -244,7 +244,7 @@ def scale_by_yogi(
     eps_root: float = 0.0,
     initial_accumulator_value: float = 1e-6,
 ) -> GradientTransformation:
-    """As Adam, with v - (1 - b2) * sign(v - g^2) * g^2: the second moment grows additively."""
+    """Rescale updates as Adam, with the additive second moment `v - (1 - b2) * sign(v - g^2) * g^2`."""
 
     def init(params: Params) -> ScaleByAdamState:
         start = tree_full_like(params, initial_accumulator_value)
@@ -275,7 +275,7 @@ def scale_by_radam(
     *,
     nesterov: bool = False,
 ) -> GradientTransformation:
-    """As Adam, with steps of m alone until the variance of v is small, and a factor that makes up for it after."""
+    """Rescale updates as Adam, with m alone until the variance of v is small, and a correction factor after."""
     longest = 2.0 / (1.0 - b2) - 1.0
 
     def init(params: Params) -> ScaleByAdamState:
@@ -285,7 +285,7 @@ def scale_by_radam(
         count = safe_increment(state.count)
         decayed = wnp.asarray(b2) ** count
         length = longest - 2 * count * decayed / (1 - decayed)
-        # The length of the average that v is; below the threshold its root would be of a negative number.
+        # The length of the average v; below the threshold the square root would have a negative argument.
         trusted = length >= threshold
         safe = wnp.where(trusted, length, wnp.maximum(threshold, 5.0))
         shape = (safe - 4.0) * (safe - 2.0) * longest / ((longest - 4.0) * (longest - 2.0) * safe)
@@ -308,7 +308,7 @@ def scale_by_radam(
 def scale_by_lion(
     b1: float = 0.9, b2: float = 0.99, mu_dtype: Any = None, *, mode: str = "hard", smooth_beta: float = 1.0
 ) -> GradientTransformation:
-    """sign(b1 * m + (1 - b1) * g), then m follows g by b2.
+    """Rescale updates to `sign(b1 * m + (1 - b1) * g)`; then m follows g with decay b2.
 
     `mode`: "hard" is the sign, "smooth" is tanh(smooth_beta * x), "refined" is x up to size 1 and the sign beyond.
     """
@@ -335,7 +335,10 @@ def scale_by_lion(
 def scale_by_adan(
     b1: float = 0.98, b2: float = 0.92, b3: float = 0.99, eps: float = 1e-8, eps_root: float = 0.0
 ) -> GradientTransformation:
-    """(m + (1 - b2) v) / (sqrt(n + eps_root) + eps): averages of g, of its change, of (g + (1 - b2) change)^2."""
+    """Rescale updates to `(m + (1 - b2) v) / (sqrt(n + eps_root) + eps)`.
+
+    m, v and n are averages of g, of its change d, and of (g + (1 - b2) d)^2.
+    """
 
     def init(params: Params) -> ScaleByAdanState:
         zeros = tree_zeros_like(params)
@@ -362,7 +365,7 @@ def scale_by_adan(
 
 
 class ScaleByNovogradState(NamedTuple):
-    """Steps taken, the average of normalized gradients, and the average of squared norms, one number a leaf."""
+    """Number of steps taken, the average of normalized gradients, and the average of squared norms of each leaf."""
 
     count: Array  # type: ignore[assignment]
     mu: Updates
@@ -377,7 +380,9 @@ def scale_by_novograd(
     weight_decay: float = 0.0,
     mu_dtype: Any = None,
 ) -> GradientTransformation:
-    """m = b1 * m + g / (sqrt(v + eps_root) + eps) + weight_decay * p, with v the average of ||g||^2 of the leaf."""
+    """Accumulate `m = b1 * m + g / (sqrt(v + eps_root) + eps) + weight_decay * p`, with v the average of the leaf's
+    ||g||^2.
+    """
 
     def init(params: Params) -> ScaleByNovogradState:
         norms = weft.tree.map(lambda p: wnp.zeros_like(p, shape=()), params)

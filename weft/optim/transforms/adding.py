@@ -1,4 +1,4 @@
-"""Transformations that add something to updates."""
+"""Transformations that add to updates."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ AddDecayedWeightsState = EmptyState
 
 
 class WeightDecaySchedule(NamedTuple):
-    """How many steps were taken."""
+    """The number of steps taken."""
 
     count: Array  # type: ignore[assignment]
 
 
 class AddNoiseState(NamedTuple):
-    """Steps taken and the key of the next noise."""
+    """Number of steps taken, and the random key of the next noise."""
 
     count: Array  # type: ignore[assignment]
     rng_key: Array
 
 
 def add_decayed_weights(weight_decay: ScalarOrSchedule = 0.0, mask: MaskOrFn | None = None) -> GradientTransformation:
-    """g + weight_decay * p; with a mask, only where it is true.
+    """Add `weight_decay * p` to updates, with a mask only where it is true.
 
     Args:
         weight_decay: the factor of the parameters, or a schedule.
@@ -57,7 +57,7 @@ def add_decayed_weights(weight_decay: ScalarOrSchedule = 0.0, mask: MaskOrFn | N
     """
     where = "add_decayed_weights (weight decay)"
 
-    def decayed(updates: Updates, params: Params | None, rate: Any) -> Updates:
+    def decay(updates: Updates, params: Params | None, rate: Any) -> Updates:
         need_params(where, params)
         return map_trees(where, lambda g, p: (g + rate * p,), updates=updates, params=params)[0]
 
@@ -68,19 +68,19 @@ def add_decayed_weights(weight_decay: ScalarOrSchedule = 0.0, mask: MaskOrFn | N
             return WeightDecaySchedule(wnp.zeros((), wnp.int32))
 
         def update(updates: Updates, state: WeightDecaySchedule, params: Params | None = None) -> Any:
-            new = decayed(updates, params, schedule(state.count))
+            new = decay(updates, params, schedule(state.count))
             return new, WeightDecaySchedule(safe_increment(state.count))
 
         adding = GradientTransformation(init, update)
     else:
-        adding = stateless(lambda updates, params: decayed(updates, params, weight_decay))
+        adding = stateless(lambda updates, params: decay(updates, params, weight_decay))
     return adding if mask is None else masked(adding, mask)
 
 
 def as_key(where: str, key: Any, seed: int | None) -> Any:
     """Return the random key, or one made from the seed; an integer as key is a seed, also in an array."""
     if (key is None) == (seed is None):
-        raise ArgumentError(f"{where} needs a key or a seed, and got {'neither' if key is None else 'both'}")
+        raise ArgumentError(f"{where} needs a key or a seed, got {'neither' if key is None else 'both'}")
     if seed is not None:
         key = seed
     is_seed = isinstance(key, int) or (wnp.ndim(key) == 0 and wnp.issubdtype(key.dtype, wnp.integer))
@@ -88,7 +88,7 @@ def as_key(where: str, key: Any, seed: int | None) -> Any:
 
 
 def add_noise(eta: float, gamma: float, key: Any = None, *, seed: int | None = None) -> GradientTransformation:
-    """g + noise of variance eta / t**gamma, where t counts from 1."""
+    """Add noise of variance `eta / t**gamma` to updates, where t counts from 1."""
     start = as_key("add_noise", key, seed)
 
     def init(params: Params) -> AddNoiseState:

@@ -1,4 +1,4 @@
-"""Transformations and functions that keep updates from being too large."""
+"""Transformations and functions that limit the size of updates."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ AdaptiveGradClipState = EmptyState
 
 
 def clip(max_delta: float | Array) -> GradientTransformation:
-    """Every element within [-max_delta, max_delta].
+    """Clip each element to [-max_delta, max_delta].
 
     Args:
         max_delta: the limit.
@@ -41,7 +41,7 @@ def clip(max_delta: float | Array) -> GradientTransformation:
 
 
 def clip_by_block_rms(threshold: ArrayLike) -> GradientTransformation:
-    """g / max(1, rms(g) / threshold), leaf by leaf.
+    """Rescale updates to `g / max(1, rms(g) / threshold)`, leaf by leaf.
 
     Args:
         threshold: the limit.
@@ -65,7 +65,7 @@ def clip_by_block_rms(threshold: ArrayLike) -> GradientTransformation:
 
 
 def clip_by_global_norm(max_norm: ArrayLike) -> GradientTransformation:
-    """g * max_norm / ||g|| when the norm over all leaves is max_norm or more, else g.
+    """Rescale updates to `g * max_norm / ||g||` if the norm over all leaves is at least max_norm.
 
     Args:
         max_norm: the limit.
@@ -82,16 +82,18 @@ def clip_by_global_norm(max_norm: ArrayLike) -> GradientTransformation:
     Array([ 0.447, -0.894], dtype=float32)
     """
 
-    def clipped(updates: Updates, params: Params | None) -> Updates:
+    def clip_updates(updates: Updates, params: Params | None) -> Updates:
         norm = global_norm(updates)
         small = norm < max_norm
         return weft.tree.map(lambda g: wnp.where(small, g, (g / norm.astype(g.dtype)) * max_norm), updates)
 
-    return stateless(clipped)
+    return stateless(clip_updates)
 
 
 def unitwise_norm(x: Array, axis: int | tuple[int, ...] | None = None) -> Array:
-    """The norm of what feeds each output unit, in the shape of x: columns of matrices, filters of convolutions."""
+    """Return the norm of the inputs of each output unit, in the shape of x: columns of matrices, filters of
+    convolutions.
+    """
     if axis is None:
         if wnp.squeeze(x).ndim <= 1:
             axis = tuple(range(x.ndim))
@@ -100,12 +102,12 @@ def unitwise_norm(x: Array, axis: int | tuple[int, ...] | None = None) -> Array:
         elif x.ndim in (4, 5):
             axis = tuple(range(x.ndim - 1))
         else:
-            raise ArgumentError(f"unitwise_norm takes up to 5 axes unless axis is given, and got shape {x.shape}")
+            raise ArgumentError(f"unitwise_norm needs at most 5 axes unless axis is given, got shape {x.shape}")
     return wnp.broadcast_to(wnp.sqrt(wnp.sum(abs_sq(x), axis=axis, keepdims=True)), x.shape)
 
 
 def unitwise_clip(g_norm: Array, max_norm: Array, grad: Array, div_eps: float = 1e-6) -> Array:
-    """grad where g_norm is below max_norm, else grad * max_norm / max(g_norm, div_eps)."""
+    """Return grad where g_norm is below max_norm, else `grad * max_norm / max(g_norm, div_eps)`."""
     scaled = grad * (max_norm / wnp.maximum(g_norm, div_eps))
     return wnp.where(g_norm < max_norm, grad, scaled)
 
@@ -113,7 +115,7 @@ def unitwise_clip(g_norm: Array, max_norm: Array, grad: Array, div_eps: float = 
 def adaptive_grad_clip(
     clipping: float, eps: float = 1e-3, axis: int | tuple[int, ...] | None = None
 ) -> GradientTransformation:
-    """Unit by unit, a gradient of norm at most clipping * max(norm of the parameters, eps).
+    """Clip the gradient of each unit to the norm `clipping * max(norm of its parameters, eps)`.
 
     Args:
         clipping: the limit, relative to the norm of the parameters.
@@ -137,15 +139,15 @@ def adaptive_grad_clip(
         largest = clipping * wnp.maximum(unitwise_norm(p, axis), eps)
         return (unitwise_clip(unitwise_norm(g, axis), largest, g),)
 
-    def clipped(updates: Updates, params: Params | None) -> Updates:
+    def clip_updates(updates: Updates, params: Params | None) -> Updates:
         need_params("adaptive_grad_clip", params)
         return map_trees("adaptive_grad_clip", leaf, updates=updates, params=params)[0]
 
-    return stateless(clipped)
+    return stateless(clip_updates)
 
 
 def _examples(where: str, grads: Any) -> tuple[list[Any], Any]:
-    """The leaves, which must all have the same number of examples on their first axis."""
+    """Return the leaves, which must have the same number of examples on their first axis."""
     leaves, structure = weft.tree.flatten(grads)
     sizes = {leaf.shape[0] if leaf.ndim else None for leaf in leaves}
     if len(sizes) != 1 or None in sizes:
@@ -157,7 +159,7 @@ def _examples(where: str, grads: Any) -> tuple[list[Any], Any]:
 
 
 def per_example_global_norm_clip(grads: Any, l2_norm_clip: float) -> tuple[Any, Array]:
-    """Clip each example's gradient to the norm over all leaves, then sum; also how many were clipped.
+    """Clip the gradient of each example to a norm over all leaves, and sum; also return the number clipped.
 
     Args:
         grads: a list of arrays with a leading axis of examples.
@@ -174,12 +176,12 @@ def per_example_global_norm_clip(grads: Any, l2_norm_clip: float) -> tuple[Any, 
     """
     leaves, structure = _examples("per_example_global_norm_clip", grads)
     norms = weft.vmap(global_norm)(leaves)
-    clipped = [_clipped_sum(leaf, norms, l2_norm_clip) for leaf in leaves]
+    clipped = [_clip_and_sum(leaf, norms, l2_norm_clip) for leaf in leaves]
     return structure.unflatten(clipped), wnp.sum(norms > l2_norm_clip)
 
 
-def _clipped_sum(leaf: Array, norms: Array, limit: Any) -> Array:
-    """Return the sum of the examples of a leaf, those with a larger norm than the limit scaled down to it."""
+def _clip_and_sum(leaf: Array, norms: Array, limit: Any) -> Array:
+    """Return the sum over examples of a leaf, after scaling those beyond the limit down to it."""
     factors = wnp.where(norms > limit, limit / wnp.where(norms > limit, norms, 1.0), 1.0)
     if wnp.issubdtype(leaf.dtype, wnp.inexact):
         factors = factors.astype(leaf.dtype)
@@ -187,7 +189,7 @@ def _clipped_sum(leaf: Array, norms: Array, limit: Any) -> Array:
 
 
 def per_example_layer_norm_clip(grads: Any, global_l2_norm_clip: float, uniform: bool = True) -> tuple[Any, Any]:
-    """Clip each example's gradient leaf by leaf, then sum; also how many were clipped in each leaf.
+    """Clip the gradient of each example leaf by leaf, and sum; also return the number clipped per leaf.
 
     The bounds of the leaves are such that their squares sum to the square of the bound for all: equal, or with
     `uniform=False` in proportion to the square roots of the sizes.
@@ -201,6 +203,6 @@ def per_example_layer_norm_clip(grads: Any, global_l2_norm_clip: float, uniform:
     clipped, counts = [], []
     for leaf, bound in zip(leaves, bounds, strict=True):
         norms = wnp.sqrt(wnp.sum(abs_sq(leaf).reshape(leaf.shape[0], -1), axis=1))
-        clipped.append(_clipped_sum(leaf, norms, bound))
+        clipped.append(_clip_and_sum(leaf, norms, bound))
         counts.append(wnp.sum(norms > bound))
     return structure.unflatten(clipped), structure.unflatten(counts)

@@ -1,4 +1,4 @@
-"""Transformations one after another, and different ones for different parameters."""
+"""Chains of transformations, and different transformations for different parameters."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from weft.optim.tree_mapping import ParamsPlaceholder
 
 
 def chain(*args: GradientTransformation) -> GradientTransformationExtraArgs:
-    """Applies transformations in order; the state is the tuple of their states.
+    """Apply transformations in order; the state is the tuple of their states.
 
     Args:
         *args: transformations.
@@ -38,7 +38,7 @@ def chain(*args: GradientTransformation) -> GradientTransformationExtraArgs:
     """
     for i, member in enumerate(args):
         if not (hasattr(member, "init") and hasattr(member, "update")):
-            raise ArgumentTypeError(f"chain takes gradient transformations, and argument {i} is {member!r}")
+            raise ArgumentTypeError(f"chain needs gradient transformations; argument {i} is {member!r}")
     members = [with_extra_args_support(member) for member in args]
 
     def init(params: Params) -> tuple[Any, ...]:
@@ -49,12 +49,12 @@ def chain(*args: GradientTransformation) -> GradientTransformationExtraArgs:
     ) -> tuple[Updates, tuple[Any, ...]]:
         if not isinstance(state, tuple | list):
             raise ArgumentTypeError(
-                f"the state of a chain is a tuple, and update got {type(state).__name__}: "
+                f"the state of a chain must be a tuple, got {type(state).__name__}: "
                 "the order is update(updates, state, params)"
             )
         if len(state) != len(members):
             raise ArgumentError(
-                f"the state of a chain of {len(members)} transformations has {len(members)} parts, and this one has "
+                f"the state of a chain of {len(members)} transformations must have {len(members)} parts, got "
                 f"{len(state)}: make it with init of the same chain"
             )
         states = []
@@ -67,10 +67,10 @@ def chain(*args: GradientTransformation) -> GradientTransformationExtraArgs:
 
 
 def named_chain(*args: tuple[str, GradientTransformation]) -> GradientTransformationExtraArgs:
-    """As `chain`, of pairs (name, transformation); the state is a dict by name."""
+    """Apply (name, transformation) pairs in order; the state is a dict by name."""
     names = [name for name, _ in args]
     if len(set(names)) != len(names):
-        raise ArgumentError(f"named_chain needs different names, and got {names}")
+        raise ArgumentError(f"named_chain needs different names, got {names}")
     members = [(name, with_extra_args_support(member)) for name, member in args]
 
     def init(params: Params) -> dict[str, Any]:
@@ -100,7 +100,7 @@ def partition(
     *,
     mask_compatible_extra_args: bool = False,
 ) -> GradientTransformationExtraArgs:
-    """Gives every parameter to the transformation that its label names.
+    """Apply to each parameter the transformation with its label.
 
     `param_labels` is a tree of labels that is a prefix of the parameters, or a function that makes one from them.
 
@@ -121,13 +121,13 @@ def partition(
     """
     members = {label: with_extra_args_support(member) for label, member in transforms.items()}
 
-    def labels_of(tree: Any) -> Any:
+    def get_labels(tree: Any) -> Any:
         labels = evaluate_mask(param_labels, tree)
         for path, label in weft.tree.leaves_with_path(labels):
             if label not in members:
                 where = weft.tree_util.keystr(path) or "all params"
                 raise ArgumentError(
-                    f"partition: {where} has the label {label!r}, and there are transformations for "
+                    f"partition: {where} has the label {label!r}, but there are transformations for "
                     f"{', '.join(map(repr, members))} only"
                 )
         return labels
@@ -139,11 +139,11 @@ def partition(
     def init(params: Params) -> PartitionState:
         if isinstance(params, ParamsPlaceholder):
             return PartitionState({label: MaskedState(member.init(params)) for label, member in members.items()})
-        labels = labels_of(params)
+        labels = get_labels(params)
         return PartitionState({label: part(label, labels).init(params) for label in members})
 
     def update(updates: Updates, state: PartitionState, params: Params | None = None, **extra_args: Any) -> Any:
-        labels = labels_of(updates)
+        labels = get_labels(updates)
         states = {}
         for label in members:
             inner = state.inner_states[label]
@@ -157,7 +157,7 @@ multi_transform = partition
 
 
 def selective_transform(optimizer: GradientTransformation, *, freeze_mask: Any) -> GradientTransformationExtraArgs:
-    """`optimizer` where the mask is false, zero updates where it is true."""
+    """Apply `optimizer` where the mask is false; updates are zero where it is true."""
 
     def labels(tree: Any) -> Any:
         mask = evaluate_mask(freeze_mask, tree)

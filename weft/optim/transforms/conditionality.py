@@ -38,7 +38,9 @@ class ConditionallyMaskState(NamedTuple):
 
 
 class ApplyIfFiniteState(NamedTuple):
-    """Errors in a row, whether the last updates were finite, errors in all, and the inner state."""
+    """The number of errors in a row, whether the last updates were finite, the number of all errors, and the inner
+    state.
+    """
 
     notfinite_count: Array
     last_finite: Array
@@ -47,7 +49,7 @@ class ApplyIfFiniteState(NamedTuple):
 
 
 def _apply_if(condition: Any, inner: Any, updates: Updates, state: Any, params: Any, zero: bool, **extra: Any) -> Any:
-    """inner.update when the condition holds; else the updates (or zeros) and the state as it was."""
+    """Run inner.update if the condition holds; else return the updates (or zeros) and the old state."""
 
     def apply(_: Any) -> Any:
         return inner.update(updates, state, params, **extra)
@@ -65,7 +67,7 @@ def _apply_if(condition: Any, inner: Any, updates: Updates, state: Any, params: 
 def conditionally_transform(
     inner: GradientTransformation, should_transform_fn: ConditionFn, forward_extra_args: bool = False
 ) -> GradientTransformationExtraArgs:
-    """Applies `inner` in the steps for which `should_transform_fn(step)` is true; else updates stay as they are."""
+    """Apply `inner` in steps for which `should_transform_fn(step)` is true; else return updates unchanged."""
     inner = with_extra_args_support(inner)
 
     def init(params: Params) -> ConditionallyTransformState:
@@ -82,7 +84,7 @@ def conditionally_transform(
 def conditionally_mask(
     inner: GradientTransformation, should_transform_fn: ConditionFn, forward_extra_args: bool = False
 ) -> GradientTransformationExtraArgs:
-    """Applies `inner` in the steps for which `should_transform_fn(step)` is true; else updates are zero."""
+    """Apply `inner` in steps for which `should_transform_fn(step)` is true; else return zero."""
     inner = with_extra_args_support(inner)
 
     def init(params: Params) -> ConditionallyMaskState:
@@ -97,7 +99,7 @@ def conditionally_mask(
 
 
 def apply_if_finite(inner: GradientTransformation, max_consecutive_errors: int) -> GradientTransformationExtraArgs:
-    """Applies `inner` to finite updates and skips others, until more than so many in a row were not finite.
+    """Apply `inner` to finite updates and skip others, up to a maximal number of errors in a row.
 
     Args:
         inner: a transformation.

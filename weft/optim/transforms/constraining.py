@@ -21,26 +21,26 @@ NonNegativeParamsState = EmptyState
 
 
 class ZeroNansState(NamedTuple):
-    """For each leaf, whether the last update had a NaN."""
+    """A flag for each leaf: whether the last update had a NaN."""
 
     found_nan: Any
 
 
 def keep_params_nonnegative() -> GradientTransformation:
-    """Updates that would make a parameter negative set it to zero instead."""
+    """Limit updates so that parameters stay nonnegative."""
 
     def leaf(u: Any, p: Any) -> tuple[Any]:
         return (wnp.where((p + u) < 0.0, -p, u),)
 
-    def constrained(updates: Updates, params: Params | None) -> Updates:
+    def constrain(updates: Updates, params: Params | None) -> Updates:
         need_params("keep_params_nonnegative", params)
         return map_trees("keep_params_nonnegative", leaf, updates=updates, params=params)[0]
 
-    return stateless(constrained)
+    return stateless(constrain)
 
 
 def zero_nans() -> GradientTransformation:
-    """Zero in place of NaN.
+    """Replace NaN in updates by zero.
 
     Returns:
         A `GradientTransformation`.
@@ -67,7 +67,7 @@ def zero_nans() -> GradientTransformation:
 
 
 def flatten(inner: GradientTransformation) -> GradientTransformationExtraArgs:
-    """Lets `inner` see all leaves as one vector: fewer and longer operations, in the promoted dtype of all."""
+    """Apply `inner` to all leaves as one vector of their promoted dtype: fewer and longer operations."""
     inner = with_extra_args_support(inner)
 
     def flat(tree: Any) -> Any:

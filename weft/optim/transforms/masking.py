@@ -1,4 +1,4 @@
-"""Transformations for a part of the parameters."""
+"""Transformations for some of the parameters."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from weft.optim.tree_mapping import ParamsPlaceholder
 
 
 class MaskedNode(NamedTuple):
-    """Replaces what a masked transformation does not see; a tree without leaves.
+    """Placeholder for leaves that a masked transformation does not see; a tree without leaves.
 
     >>> from weft import optim
     >>> from weft import tree
@@ -44,17 +44,17 @@ class MaskedState(NamedTuple):
 
 
 def evaluate_mask(mask: Any, tree: Any) -> Any:
-    """Return mask(tree) of a function, and any tree as it is: a module of Equinox is a tree that can be called."""
+    """Return mask(tree) for a function, and a tree unchanged (an Equinox module is a callable tree)."""
     return mask(tree) if callable(mask) and weft.tree_util.all_leaves([mask]) else mask
 
 
 def _mask_tree(where: str, mask: MaskOrFn, tree: Any) -> Any:
-    """The mask for a tree, as a prefix of it."""
+    """Return the mask for a tree, as a prefix of it."""
     found = evaluate_mask(mask, tree)
     for path, leaf in weft.tree.leaves_with_path(found):
         if not (isinstance(leaf, bool) or (hasattr(leaf, "dtype") and leaf.dtype == bool and leaf.ndim == 0)):
             name = weft.tree_util.keystr(path) or "the mask"
-            raise ArgumentTypeError(f"{where}: a mask is a tree of booleans, and {name} is {leaf!r}")
+            raise ArgumentTypeError(f"{where}: a mask must be a tree of booleans, but {name} is {leaf!r}")
     return found
 
 
@@ -70,14 +70,14 @@ def _map_mask(where: str, function: Any, mask: Any, name: str, tree: Any, *rest:
 
 
 def hidden(where: str, mask: Any, name: str, tree: Any) -> Any:
-    """The tree with `MaskedNode` where the mask is false."""
+    """Replace leaves by `MaskedNode` where the mask is false."""
     return _map_mask(where, lambda keep, part: part if keep else MaskedNode(), mask, name, tree)
 
 
 def masked(
     inner: GradientTransformation, mask: MaskOrFn, *, mask_compatible_extra_args: bool = False
 ) -> GradientTransformationExtraArgs:
-    """Applies `inner` where the mask is true and leaves other updates as they are.
+    """Apply `inner` where the mask is true, and return other updates unchanged.
 
     The mask is a tree of booleans that is a prefix of the parameters, or a function that makes one from them. With
     `mask_compatible_extra_args`, extra arguments of which the mask is a prefix are masked too.
@@ -123,5 +123,5 @@ def _hidden_if_it_fits(mask: Any, value: Any) -> Any:
 
 
 def freeze(mask: MaskOrFn) -> GradientTransformation:
-    """Zero updates where the mask is true; others as they are."""
+    """Return zero updates where the mask is true, and others unchanged."""
     return masked(set_to_zero(), mask)

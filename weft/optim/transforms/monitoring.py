@@ -1,4 +1,4 @@
-"""Transformations that leave updates as they are and store measurements."""
+"""Transformations that store measurements and return updates unchanged."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ from weft.optim.tree_utils.arithmetic import tree_zeros_like
 
 
 class SnapshotState(NamedTuple):
-    """The measurement of the last updates, by its name."""
+    """The measurement of the last updates, by name."""
 
     measurement: Any
 
 
 class MonitorState(NamedTuple):
-    """The last measurements by name, and the states of the measures in their order: a name occurs once."""
+    """The last measurements by name, and the states of the measures in their order."""
 
     measurements: Any
     measure_states: Any
 
 
-def _zeros_of(function: Callable[..., Any], *args: Any) -> Any:
-    """Zeros like the results of a function."""
+def _zero_results(function: Callable[..., Any], *args: Any) -> Any:
+    """Return zeros like the results of a function."""
     return weft.tree.map(lambda kind: wnp.zeros(kind.shape, kind.dtype), weft.eval_shape(function, *args))
 
 
 def snapshot(measure_name: str, measure: Callable[[Updates], Any]) -> GradientTransformation:
-    """Keeps `measure(updates)` in the state, where `optim.tree.get(state, measure_name)` finds it."""
+    """Store `measure(updates)` in the state, where `optim.tree.get(state, measure_name)` finds it."""
 
     def init(params: Params) -> SnapshotState:
         return SnapshotState({measure_name: measure(params)})
@@ -52,7 +52,7 @@ def snapshot(measure_name: str, measure: Callable[[Updates], Any]) -> GradientTr
 def measure_with_ema(
     measure: Callable[[Updates], Any], decay: float, debias: bool = True, accumulator_dtype: Any = None
 ) -> GradientTransformation:
-    """The running average of `measure(updates)`, for `monitor`; its updates are the measurement."""
+    """Create a measure for `monitor`: the running average of `measure(updates)`."""
     average = ema(decay, debias, accumulator_dtype)
 
     def as_floats(updates: Updates) -> Any:
@@ -60,7 +60,7 @@ def measure_with_ema(
         return weft.tree.map(widened, measure(updates))
 
     def init(params: Params) -> Any:
-        return average.init(_zeros_of(as_floats, params))
+        return average.init(_zero_results(as_floats, params))
 
     def update(updates: Updates, state: Any, params: Params | None = None) -> Any:
         return average.update(as_floats(updates), state)
@@ -69,8 +69,7 @@ def measure_with_ema(
 
 
 def monitor(measures: Mapping[str, Any]) -> GradientTransformationExtraArgs:
-    """Keeps several measurements by name; a measure is a function of updates, or a transformation whose updates are
-    the measurement, as `measure_with_ema`."""
+    """Store several measurements by name; a measure is a function of updates, or a transformation that returns it."""
     parts = {
         name: with_extra_args_support(measure if hasattr(measure, "update") else _measuring(measure))
         for name, measure in measures.items()
@@ -79,9 +78,9 @@ def monitor(measures: Mapping[str, Any]) -> GradientTransformationExtraArgs:
     def init(params: Params) -> MonitorState:
         states = tuple(part.init(params) for part in parts.values())
         zeros = tree_zeros_like(params)
-        # Measurements are there from the start, so that the state has one structure and steps can be scanned.
+        # Measurements exist from the start, so that the structure of the state is constant and steps can be scanned.
         measurements = {
-            name: _zeros_of(lambda updates, p=part, s=state: p.update(updates, s, params)[0], zeros)
+            name: _zero_results(lambda updates, p=part, s=state: p.update(updates, s, params)[0], zeros)
             for (name, part), state in zip(parts.items(), states, strict=True)
         }
         return MonitorState(measurements, states)

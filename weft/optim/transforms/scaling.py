@@ -1,4 +1,4 @@
-"""Transformations that multiply updates: by a number, a schedule, or something read from updates and parameters."""
+"""Transformations that multiply updates: by a number, a schedule, or a function of updates and parameters."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ScaleByTrustRatioState = EmptyState
 
 
 class ScaleByScheduleState(NamedTuple):
-    """How many steps were taken.
+    """The number of steps taken.
 
     Args:
         count: the number of steps.
@@ -44,7 +44,7 @@ class ScaleByScheduleState(NamedTuple):
 
 
 def scale(step_size: ArrayLike) -> GradientTransformation:
-    """step_size * g.
+    """Multiply updates by `step_size`.
 
     Args:
         step_size: the factor.
@@ -64,7 +64,7 @@ def scale(step_size: ArrayLike) -> GradientTransformation:
 
 
 def scale_by_schedule(step_size_fn: Schedule) -> GradientTransformation:
-    """step_size_fn(t) * g, where t counts from 0.
+    """Multiply updates by `step_size_fn(t)`, where t counts from 0.
 
     Args:
         step_size_fn: a function from the step count to the factor.
@@ -89,7 +89,7 @@ def scale_by_schedule(step_size_fn: Schedule) -> GradientTransformation:
         factors: dict[Any, Any] = {}
 
         def leaf(g: Any) -> Any:
-            # One conversion for each dtype, not for each leaf.
+            # Convert once per dtype, not per leaf.
             if g.dtype not in factors:
                 factors[g.dtype] = wnp.asarray(step_size, g.dtype)
             return factors[g.dtype] * g
@@ -102,7 +102,7 @@ def scale_by_schedule(step_size_fn: Schedule) -> GradientTransformation:
 def scale_by_learning_rate(
     learning_rate: ScalarOrSchedule | None = None, *, flip_sign: bool = True
 ) -> GradientTransformation:
-    """-learning_rate * g, which goes downhill; without `flip_sign`, learning_rate * g. None leaves g alone.
+    """Multiply updates by -learning_rate for descent, or by learning_rate without `flip_sign`. None does nothing.
 
     Args:
         learning_rate: a number, a schedule or None.
@@ -129,7 +129,7 @@ def scale_by_learning_rate(
 
 
 def scale_by_sign() -> GradientTransformation:
-    """sign(g), element by element.
+    """Replace updates by their signs, element by element.
 
     Returns:
         A `GradientTransformation`.
@@ -146,17 +146,17 @@ def scale_by_sign() -> GradientTransformation:
 
 
 def normalize_by_update_norm(scale_factor: float = 1.0, eps: float = 1e-6) -> GradientTransformation:
-    """scale_factor * g / (||g|| + eps), with the norm over all leaves."""
+    """Rescale updates to `scale_factor * g / (||g|| + eps)`, with the norm over all leaves."""
 
-    def scaled(updates: Updates, params: Params | None) -> Updates:
+    def scale_updates(updates: Updates, params: Params | None) -> Updates:
         factor = scale_factor / (global_norm(updates) + eps)
         return weft.tree.map(lambda g: g * factor.astype(g.dtype), updates)
 
-    return stateless(scaled)
+    return stateless(scale_updates)
 
 
 def centralize() -> GradientTransformation:
-    """g - mean(g) over all axes but the first, for leaves of two and more axes."""
+    """Subtract the mean over all axes except for the first, for leaves of two and more axes."""
 
     def leaf(g: Any) -> Any:
         return g - wnp.mean(g, axis=tuple(range(1, g.ndim)), keepdims=True) if g.ndim > 1 else g
@@ -165,17 +165,17 @@ def centralize() -> GradientTransformation:
 
 
 def _by_params(where: str, factor: Any) -> GradientTransformation:
-    """The transformation that multiplies each update by `factor(param)`."""
+    """Create a transformation that multiplies each update by `factor(param)`."""
 
-    def scaled(updates: Updates, params: Params | None) -> Updates:
+    def scale_updates(updates: Updates, params: Params | None) -> Updates:
         need_params(where, params)
         return map_trees(where, lambda u, p: (u * factor(p),), updates=updates, params=params)[0]
 
-    return stateless(scaled)
+    return stateless(scale_updates)
 
 
 def scale_by_param_block_norm(min_scale: float = 1e-3) -> GradientTransformation:
-    """g * max(||p||, min_scale), leaf by leaf.
+    """Multiply updates by `max(||p||, min_scale)`, leaf by leaf.
 
     Args:
         min_scale: the least factor.
@@ -195,7 +195,7 @@ def scale_by_param_block_norm(min_scale: float = 1e-3) -> GradientTransformation
 
 
 def scale_by_param_block_rms(min_scale: float = 1e-3) -> GradientTransformation:
-    """g * max(rms(p), min_scale), leaf by leaf.
+    """Multiply updates by `max(rms(p), min_scale)`, leaf by leaf.
 
     Args:
         min_scale: the least factor.
@@ -217,7 +217,7 @@ def scale_by_param_block_rms(min_scale: float = 1e-3) -> GradientTransformation:
 def scale_by_trust_ratio(
     min_norm: float = 0.0, trust_coefficient: ArrayLike = 1.0, eps: float = 0.0
 ) -> GradientTransformation:
-    """g * trust_coefficient * ||p|| / (||g|| + eps), leaf by leaf; g itself where either norm is zero."""
+    """Multiply updates by `trust_coefficient * ||p|| / (||g|| + eps)`, leaf by leaf, unless a norm is zero."""
 
     def leaf(u: Any, p: Any) -> tuple[Any]:
         param_norm = safe_norm(p, min_norm)
@@ -226,22 +226,22 @@ def scale_by_trust_ratio(
         zero = wnp.logical_or(param_norm == 0.0, update_norm == 0.0)
         return (u * wnp.where(zero, wnp.array(1.0, dtype=p.dtype), ratio),)
 
-    def scaled(updates: Updates, params: Params | None) -> Updates:
+    def scale_updates(updates: Updates, params: Params | None) -> Updates:
         need_params("scale_by_trust_ratio", params)
         return map_trees("scale_by_trust_ratio", leaf, updates=updates, params=params)[0]
 
-    return stateless(scaled)
+    return stateless(scale_updates)
 
 
 class ScaleByOptimisticGradientState(NamedTuple):
-    """Whether no step was taken yet, and the last gradient."""
+    """A flag for the first step, and the last gradient."""
 
     is_initial_step: Array
     previous_gradient: Updates
 
 
 def scale_by_optimistic_gradient(alpha: float = 1.0, beta: float = 1.0) -> GradientTransformation:
-    """(alpha + beta) * g - beta * the gradient before; in the first step that one is taken equal to g."""
+    """Return `(alpha + beta) * g - beta * (previous g)`; in the first step the previous gradient is g."""
 
     def init(params: Params) -> ScaleByOptimisticGradientState:
         return ScaleByOptimisticGradientState(wnp.array(True), tree_zeros_like(params))
@@ -259,7 +259,7 @@ def scale_by_optimistic_gradient(alpha: float = 1.0, beta: float = 1.0) -> Gradi
 
 
 class ScaleByDistanceOverGradientsState(NamedTuple):
-    """The farthest each leaf went, the sums of squared gradient norms, and the initial parameters."""
+    """The largest distance of each leaf, sums of squared gradient norms, and the initial parameters."""
 
     max_dist: Any
     grad_sum_of_squares: Any
@@ -269,10 +269,10 @@ class ScaleByDistanceOverGradientsState(NamedTuple):
 def scale_by_distance_over_gradients(
     reps_rel: float = 1e-6, eps: float = 1e-8, param_dtype: Any = wnp.float32, global_scale: float = 1.0
 ) -> GradientTransformation:
-    """g * (largest distance from the start) / sqrt(sum of ||g||^2), leaf by leaf (layer-wise DoG)."""
+    """Rescale updates to `g * (largest distance) / sqrt(sum of ||g||^2)`, leaf by leaf (layer-wise DoG)."""
 
     def init(params: Params) -> ScaleByDistanceOverGradientsState:
-        # The first step goes a little way relative to the size of the parameters.
+        # The first step is small relative to the parameters.
         little = lambda p: reps_rel * (1 + wnp.sqrt(wnp.sum(wnp.asarray(p, wnp.float32) ** 2)))
         return ScaleByDistanceOverGradientsState(
             weft.tree.map(little, params),
@@ -310,7 +310,7 @@ def scale_by_distance_over_gradients(
 def scale_by_polyak(
     f_min: float = 0.0, max_learning_rate: float = 1.0, eps: float = 0.0, variant: str = "sps"
 ) -> GradientTransformationExtraArgs:
-    """g * min((value - f_min) / (||g||^2 + eps), max_learning_rate); "sps+" takes no gap below zero."""
+    """Rescale updates to `g * min((value - f_min) / (||g||^2 + eps), max_learning_rate)`; "sps+" clips the gap at 0."""
     if variant not in ("sps", "sps+"):
         raise ArgumentError(f'variant is "sps" or "sps+", got {variant!r}')
 

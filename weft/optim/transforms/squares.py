@@ -1,4 +1,4 @@
-"""Transformations that divide by sums or averages of squares: RMSProp, Adagrad, Adadelta, SM3, Adafactor, and Rprop."""
+"""Transformations that divide by sums or averages of squares: RMSProp, Adagrad, Adadelta, SM3, Adafactor; and Rprop."""
 
 from __future__ import annotations
 
@@ -75,14 +75,14 @@ class ScaleBySM3State(NamedTuple):
 
 
 class ScaleByRpropState(NamedTuple):
-    """The step size of each element, and the step that its last gradient asks for."""
+    """The step size of each element, and the step for its last gradient."""
 
     step_sizes: Updates
     prev_updates: Updates
 
 
 class FactoredState(NamedTuple):
-    """Steps taken; row and column averages of squares for factored leaves, whole ones for others."""
+    """Number of steps taken; row and column averages of squares for factored leaves, full ones for others."""
 
     count: Array  # type: ignore[assignment]
     v_row: Updates
@@ -101,7 +101,7 @@ def scale_by_rms(
     eps_in_sqrt: bool = True,
     bias_correction: bool = False,
 ) -> GradientTransformation:
-    """g / sqrt(v + eps), or g / (sqrt(v) + eps), with v the average of g^2."""
+    """Rescale updates to `g / sqrt(v + eps)` or `g / (sqrt(v) + eps)`, with v the average of g^2."""
 
     def init(params: Params) -> Any:
         nu = tree_full_like(params, initial_scale)
@@ -128,7 +128,7 @@ def scale_by_stddev(
     eps_in_sqrt: bool = True,
     bias_correction: bool = False,
 ) -> GradientTransformation:
-    """As `scale_by_rms`, with the variance v - m^2 in place of v."""
+    """Rescale updates as `scale_by_rms`, with the variance `v - m^2` in place of v."""
 
     def init(params: Params) -> Any:
         mu, nu = tree_zeros_like(params), tree_full_like(params, initial_scale)
@@ -152,7 +152,7 @@ def scale_by_stddev(
 
 
 def scale_by_rss(initial_accumulator_value: float = 0.1, eps: float = 1e-7) -> GradientTransformation:
-    """g / sqrt(sum of g^2 so far + eps), and zero where that sum is zero."""
+    """Rescale updates to `g / sqrt(sum of g^2 + eps)`, and zero where that sum is zero."""
 
     def init(params: Params) -> ScaleByRssState:
         return ScaleByRssState(tree_full_like(params, initial_accumulator_value))
@@ -169,7 +169,7 @@ def scale_by_rss(initial_accumulator_value: float = 0.1, eps: float = 1e-7) -> G
 
 
 def scale_by_adadelta(rho: float = 0.9, eps: float = 1e-6) -> GradientTransformation:
-    """g * sqrt(x + eps) / sqrt(v + eps), with v and x the averages of squared gradients and squared updates."""
+    """Rescale updates to `g * sqrt(x + eps) / sqrt(v + eps)`, with averages v of g^2 and x of squared updates."""
 
     def init(params: Params) -> ScaleByAdaDeltaState:
         return ScaleByAdaDeltaState(tree_zeros_like(params), tree_zeros_like(params))
@@ -187,7 +187,7 @@ def scale_by_adadelta(rho: float = 0.9, eps: float = 1e-6) -> GradientTransforma
 
 
 def scale_by_sm3(b1: float = 0.9, b2: float = 1.0, eps: float = 1e-8) -> GradientTransformation:
-    """The average of g / sqrt(s + eps), where s is stored as one vector for each axis, the least of which counts."""
+    """Average `g / sqrt(s + eps)`, where s is the minimum of one stored vector per axis."""
 
     def init(params: Params) -> ScaleBySM3State:
         mu = weft.tree.map(lambda p: [wnp.zeros(size, p.dtype) for size in p.shape], params)
@@ -221,7 +221,8 @@ def scale_by_rprop(
     min_step_size: float = 1e-6,
     max_step_size: float = 50.0,
 ) -> GradientTransformation:
-    """sign(g) * s, where s grows by eta_plus while the sign stays and shrinks by eta_minus when it changes.
+    """Rescale updates to `sign(g) * s`: s grows by eta_plus while the sign is constant, and shrinks by eta_minus when
+    it changes.
 
     The update is the step of the gradient before, unless the sign has changed since: the first step is zero.
     """
@@ -249,12 +250,12 @@ def scale_by_rprop(
 
 
 def _decay_rate_pow(step: Any, exponent: float = 0.8) -> Array:
-    """1 - (step + 1)^-exponent: an average over all the past at first, with a growing memory later."""
+    """Return `1 - (step + 1)^-exponent`, a decay that averages over all steps at first and over more steps later."""
     return 1.0 - (wnp.asarray(step, wnp.float32) + 1.0) ** (-exponent)
 
 
-def _factored_axes(shape: tuple[int, ...], factored: bool, smallest: int) -> tuple[int, int] | None:
-    """The second largest and the largest axis, when both are large enough to be worth factoring."""
+def _axes_to_factor(shape: tuple[int, ...], factored: bool, smallest: int) -> tuple[int, int] | None:
+    """Return the second largest and the largest axis if both are large enough to factor, else None."""
     if not factored or len(shape) < 2:
         return None
     order = sorted(range(len(shape)), key=lambda axis: shape[axis])
@@ -269,14 +270,14 @@ def scale_by_factored_rms(
     epsilon: float = 1e-30,
     decay_rate_fn: Callable[[Any, float], Any] = _decay_rate_pow,
 ) -> GradientTransformation:
-    """g / sqrt(v), with v stored as the product of its row and column means for leaves with two large axes.
+    """Rescale updates to `g / sqrt(v)`, with v the product of row and column means for leaves with two large axes.
 
     Args:
         factored: whether to factor second moments.
         decay_rate: how quickly the decay of averages goes to 1.
         step_offset: the step from which it counts.
         min_dim_size_to_factor: the least size of the two axes of a leaf that is factored.
-        epsilon: what is added to squares.
+        epsilon: a small number added to squares.
         decay_rate_fn: a function of step and rate that returns the decay.
 
     Returns:
@@ -290,7 +291,7 @@ def scale_by_factored_rms(
     >>> updates.round(3)
     Array([ 1., -1.], dtype=float32)
     """
-    axes_of = lambda shape: _factored_axes(shape, factored, min_dim_size_to_factor)
+    axes_of = lambda shape: _axes_to_factor(shape, factored, min_dim_size_to_factor)
     unused = lambda dtype: wnp.zeros((1,), dtype)
 
     def init(params: Params) -> FactoredState:

@@ -1,4 +1,4 @@
-"""Functions over trees for those who write optimizers; `weft.optim.tree` has them under short names."""
+"""Functions of trees for authors of optimizers; `weft.optim.tree` has them under short names."""
 
 from weft.errors import suggest as _suggest
 from weft.optim.tree_utils.arithmetic import (
@@ -46,7 +46,7 @@ from weft.optim.tree_utils.state import (
     tree_set as tree_set,
 )
 
-# What Optax called these before.
+# Former names in Optax.
 tree_add_scalar_mul = tree_add_scale
 tree_scalar_mul = tree_scale
 tree_l2_norm = tree_norm

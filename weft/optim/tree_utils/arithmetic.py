@@ -17,7 +17,7 @@ from weft.typing import ArrayLike
 
 
 def tree_add(tree_x: Any, tree_y: Any, *other_trees: Any) -> Any:
-    """The sum of two or more trees.
+    """Return the sum of two or more trees.
 
     Args:
         tree_x: a tree of arrays.
@@ -38,7 +38,7 @@ def tree_add(tree_x: Any, tree_y: Any, *other_trees: Any) -> Any:
 
 
 def tree_sub(tree_x: Any, tree_y: Any) -> Any:
-    """tree_x - tree_y, leaf by leaf.
+    """Return `tree_x - tree_y`, leaf by leaf.
 
     Args:
         tree_x: a tree of arrays.
@@ -55,7 +55,7 @@ def tree_sub(tree_x: Any, tree_y: Any) -> Any:
 
 
 def tree_mul(tree_x: Any, tree_y: Any) -> Any:
-    """tree_x * tree_y, element by element.
+    """Return `tree_x * tree_y`, element by element.
 
     Args:
         tree_x: a tree of arrays.
@@ -72,7 +72,7 @@ def tree_mul(tree_x: Any, tree_y: Any) -> Any:
 
 
 def tree_div(tree_x: Any, tree_y: Any) -> Any:
-    """tree_x / tree_y, element by element.
+    """Return `tree_x / tree_y`, element by element.
 
     Args:
         tree_x: a tree of arrays.
@@ -89,7 +89,7 @@ def tree_div(tree_x: Any, tree_y: Any) -> Any:
 
 
 def tree_scale(scalar: ArrayLike, tree: Any) -> Any:
-    """scalar * tree, leaf by leaf.
+    """Return `scalar * tree`, leaf by leaf.
 
     Args:
         scalar: the factor.
@@ -116,14 +116,14 @@ def tree_add_scale(tree_x: Any, scalar: ArrayLike, tree_y: Any) -> Any:
 
 
 def tree_vdot(tree_x: Any, tree_y: Any) -> Array:
-    """The inner product conj(x) . y over all leaves, in full precision."""
+    """Return the inner product conj(x) . y over all leaves, in full precision."""
     dot = functools.partial(wnp.vdot, precision=weft.lax.Precision.HIGHEST)
     products = map_trees("tree_vdot", lambda x, y: (dot(x, y),), tree_x=tree_x, tree_y=tree_y)[0]
     return tree_sum(products)
 
 
 def tree_sum(tree: Any, associative_reduction: bool = False) -> Array:
-    """The sum of all elements of all leaves; by halves with `associative_reduction`."""
+    """Return the sum of all elements of all leaves; `associative_reduction` adds leaves pairwise."""
     sums = weft.tree.map(wnp.sum, tree)
     if associative_reduction:
         return weft.tree.reduce_associative(operator.add, sums, identity=0)
@@ -131,7 +131,7 @@ def tree_sum(tree: Any, associative_reduction: bool = False) -> Array:
 
 
 def tree_max(tree: Any) -> Array:
-    """The largest element of all leaves.
+    """Return the largest element of all leaves.
 
     Args:
         tree: a tree of arrays.
@@ -148,7 +148,7 @@ def tree_max(tree: Any) -> Array:
 
 
 def tree_min(tree: Any) -> Array:
-    """The smallest element of all leaves.
+    """Return the smallest element of all leaves.
 
     Args:
         tree: a tree of arrays.
@@ -173,7 +173,7 @@ def _smallest(leaf: Any) -> Any:
 
 
 def tree_size(tree: Any) -> int:
-    """The number of elements of all leaves.
+    """Return the number of elements of all leaves.
 
     Args:
         tree: a tree of arrays.
@@ -190,29 +190,29 @@ def tree_size(tree: Any) -> int:
 
 
 def tree_conj(tree: Any) -> Any:
-    """The complex conjugate of each leaf."""
+    """Return the complex conjugate of each leaf."""
     return weft.tree.map(wnp.conj, tree)
 
 
 def tree_real(tree: Any) -> Any:
-    """The real part of each leaf."""
+    """Return the real part of each leaf."""
     return weft.tree.map(wnp.real, tree)
 
 
 def accumulator_dtype(tree: Any) -> Any:
-    """Return the real dtype for norms and products over all leaves: what they promote to, at least single precision."""
+    """Return the real dtype for norms and products over all leaves: their promoted dtype, at least float32."""
     dtypes = [leaf.dtype if hasattr(leaf, "dtype") else wnp.result_type(leaf) for leaf in weft.tree.leaves(tree)]
     floats = [wnp.finfo(dtype).dtype for dtype in dtypes if wnp.issubdtype(dtype, wnp.inexact)]
     return functools.reduce(wnp.promote_types, floats, wnp.dtype(wnp.float32))
 
 
 def sum_of_squares(leaf: Any) -> Array:
-    """sum(|leaf|^2)."""
+    """Return `sum(|leaf|^2)`."""
     return wnp.sum(abs_sq(leaf))
 
 
 def tree_norm(tree: Any, ord: int | str | float | None = None, squared: bool = False) -> Array:
-    """The norm of all elements together: 2 (the default), 1 or infinity; with `squared`, its square."""
+    """Return the norm of all elements together: 2 (the default), 1 or infinity; with `squared`, its square."""
     if ord is None or ord == 2:
         leaves = weft.tree.leaves(tree)
         total = wnp.asarray(functools.reduce(operator.add, [sum_of_squares(leaf) for leaf in leaves], 0.0))
@@ -222,12 +222,12 @@ def tree_norm(tree: Any, ord: int | str | float | None = None, squared: bool = F
     elif ord in (wnp.inf, "inf", "infinity"):
         norm = tree_max(weft.tree.map(wnp.abs, tree))
     else:
-        raise ArgumentError(f"tree_norm knows ord=1, 2 and inf, and got {ord!r}")
+        raise ArgumentError(f"tree_norm needs ord=1, 2 or inf, got {ord!r}")
     return norm**2 if squared else norm
 
 
 def global_norm(updates: Any) -> Array:
-    """sqrt(sum |u|^2) over all elements of all leaves.
+    """Return `sqrt(sum |u|^2)` over all elements of all leaves.
 
     Args:
         updates: a tree of arrays.
@@ -244,12 +244,12 @@ def global_norm(updates: Any) -> Array:
 
 
 def tree_full_like(tree: Any, fill_value: ArrayLike, dtype: Any = None) -> Any:
-    """A tree of the same shapes, filled with one value."""
+    """Return a tree of the same shapes filled with one value."""
     return weft.tree.map(lambda leaf: wnp.full_like(leaf, fill_value, dtype=dtype), tree)
 
 
 def tree_ones_like(tree: Any, dtype: Any = None) -> Any:
-    """A tree of ones of the same shapes.
+    """Return a tree of ones of the same shapes.
 
     Args:
         tree: a tree of arrays.
@@ -267,7 +267,7 @@ def tree_ones_like(tree: Any, dtype: Any = None) -> Any:
 
 
 def tree_zeros_like(tree: Any, dtype: Any = None) -> Any:
-    """A tree of zeros of the same shapes.
+    """Return a tree of zeros of the same shapes.
 
     Args:
         tree: a tree of arrays.
@@ -285,7 +285,7 @@ def tree_zeros_like(tree: Any, dtype: Any = None) -> Any:
 
 
 def tree_clip(tree: Any, min_value: ArrayLike | None = None, max_value: ArrayLike | None = None) -> Any:
-    """Every element within [min_value, max_value].
+    """Clip each element to [min_value, max_value].
 
     Args:
         tree: a tree of arrays.
@@ -303,7 +303,7 @@ def tree_clip(tree: Any, min_value: ArrayLike | None = None, max_value: ArrayLik
 
 
 def tree_where(condition: Any, tree_x: Any, tree_y: Any) -> Any:
-    """tree_x where the condition (one for all, or a tree) holds, else tree_y."""
+    """Return tree_x where the condition (one for all, or a tree) holds, else tree_y."""
     if weft.tree_util.all_leaves([condition]):
         choose = lambda x, y: (wnp.where(condition, x, y),)
         return map_trees("tree_where", choose, same_shapes=False, tree_x=tree_x, tree_y=tree_y)[0]
@@ -315,18 +315,18 @@ def tree_where(condition: Any, tree_x: Any, tree_y: Any) -> Any:
 def tree_allclose(
     a: Any, b: Any, rtol: ArrayLike = 1e-05, atol: ArrayLike = 1e-08, equal_nan: bool = False
 ) -> bool | Array:
-    """Whether all leaves of both trees are close."""
+    """Return whether all leaves of both trees are close."""
     close = lambda x, y: (wnp.allclose(x, y, rtol=rtol, atol=atol, equal_nan=equal_nan),)
     return weft.tree.reduce(wnp.logical_and, map_trees("tree_allclose", close, a=a, b=b)[0], True)
 
 
 def initial_copy(params: Any) -> Any:
-    """Return parameters as the arrays that a state keeps; shapes without values stay what they are."""
+    """Return parameters as the arrays that a state keeps; `ShapeDtypeStruct`s are returned unchanged."""
     return weft.tree.map(lambda p: p if isinstance(p, weft.ShapeDtypeStruct) else wnp.asarray(p), params)
 
 
 def tree_cast(tree: Any, dtype: Any) -> Any:
-    """Every leaf in the given dtype; None leaves the tree as it is.
+    """Cast each leaf to a dtype; None returns the tree unchanged.
 
     Args:
         tree: a tree of arrays.
@@ -352,13 +352,13 @@ def tree_cast(tree: Any, dtype: Any) -> Any:
 
 
 def tree_cast_like(tree: Any, other_tree: Any) -> Any:
-    """Every leaf in the dtype of the corresponding leaf of `other_tree`."""
+    """Cast each leaf to the dtype of the corresponding leaf of `other_tree`."""
     cast = lambda leaf, other: (wnp.asarray(leaf).astype(wnp.asarray(other).dtype),)
     return map_trees("tree_cast_like", cast, same_shapes=False, tree=tree, other_tree=other_tree)[0]
 
 
-def in_dtypes_of(new: Any, old: Any) -> Any:
-    """Cast the leaves of a new state to the dtypes of the old one; return trees of another structure as they are."""
+def cast_to_dtypes(new: Any, old: Any) -> Any:
+    """Cast the leaves of a new state to the dtypes of the old one; return trees of another structure unchanged."""
     leaves, structure = weft.tree.flatten(new)
     before, old_structure = weft.tree.flatten(old)
     if structure != old_structure:
@@ -372,7 +372,7 @@ def in_dtypes_of(new: Any, old: Any) -> Any:
 
 
 def tree_dtype(tree: Any, mixed_dtype_handler: str | Callable[..., Any] | None = None) -> Any:
-    """Return the one dtype of all leaves; of a tree without leaves that of a Python float.
+    """Return the common dtype of all leaves, or that of a Python float without leaves.
 
     `mixed_dtype_handler` says what to do when there are several: None raises, "promote" is the dtype that all of
     them promote to, "lowest" and "highest" the one that promotes to all others or that all others promote to, and a
@@ -390,7 +390,7 @@ def tree_dtype(tree: Any, mixed_dtype_handler: str | Callable[..., Any] | None =
     match mixed_dtype_handler:
         case None:
             raise ArgumentError(
-                f"the leaves have several dtypes, {', '.join(map(str, distinct))}: "
+                f"the leaves must have one dtype, got {', '.join(map(str, distinct))}: "
                 'pass mixed_dtype_handler="promote", "lowest" or "highest", or a function of dtypes'
             )
         case "promote":
@@ -404,12 +404,12 @@ def tree_dtype(tree: Any, mixed_dtype_handler: str | Callable[..., Any] | None =
                 return promoted
         case _:
             raise ArgumentError(
-                'mixed_dtype_handler is None, "promote", "lowest", "highest" or a function, '
-                f"and got {mixed_dtype_handler!r}"
+                'mixed_dtype_handler must be None, "promote", "lowest", "highest" or a function, '
+                f"got {mixed_dtype_handler!r}"
             )
-    raise ArgumentError(f"none of the dtypes {', '.join(map(str, distinct))} is the {mixed_dtype_handler} of all")
+    raise ArgumentError(f"the dtypes must have a {mixed_dtype_handler} one, got {', '.join(map(str, distinct))}")
 
 
 def tree_batch_shape(tree: Any, shape: tuple[int, ...] = ()) -> Any:
-    """Every leaf repeated over new leading axes of the given sizes."""
+    """Broadcast each leaf along new leading axes of the given sizes."""
     return weft.tree.map(lambda leaf: wnp.broadcast_to(leaf, (*shape, *wnp.shape(leaf))), tree)

@@ -1,4 +1,4 @@
-"""Moving averages of gradients, which adaptive methods use."""
+"""Moving averages of gradients for adaptive methods."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from weft.typing import ArrayLike
 
 
 def moving_average(new: Any, average: Any, decay: ArrayLike) -> Any:
-    """(1 - decay) * new + decay * average, for one leaf."""
+    """Return `(1 - decay) * new + decay * average` of one leaf."""
     return (1 - decay) * new + decay * average
 
 
 def power(x: Any, order: Any) -> Any:
-    """x**order, for the small orders that moments have."""
+    """Return `x**order` for the small orders of moments."""
     return x if order == 1 else x * x if order == 2 else x**order
 
 
 def correction(decay: ArrayLike, count: ArrayLike) -> Array:
-    """1 - decay**count: what an average that began at zero has seen of the whole."""
+    """Return `1 - decay**count`, the total weight in an average that started at zero."""
     return 1 - wnp.asarray(decay) ** count
 
 
 def like(scalar: Any, leaf: Any) -> Any:
-    """The scalar in the dtype of the leaf, so that a product does not widen it."""
+    """Cast a scalar to the dtype of a leaf, so that their product is not promoted."""
     return scalar if scalar.dtype == leaf.dtype else scalar.astype(leaf.dtype)
 
 
 def tree_update_moment(updates: Any, moments: Any, decay: ArrayLike, order: int) -> Any:
-    """decay * m + (1 - decay) * g**order.
+    """Return `decay * m + (1 - decay) * g**order`.
 
     Args:
         updates: a tree of arrays.
@@ -54,7 +54,7 @@ def tree_update_moment(updates: Any, moments: Any, decay: ArrayLike, order: int)
 
 
 def tree_update_moment_per_elem_norm(updates: Any, moments: Any, decay: ArrayLike, order: int) -> Any:
-    """decay * m + (1 - decay) * |g|**order, real also for complex gradients."""
+    """Return `decay * m + (1 - decay) * |g|**order`, real also for complex gradients."""
 
     def leaf(g: Any, m: Any) -> tuple[Any]:
         if wnp.isrealobj(g):
@@ -66,12 +66,12 @@ def tree_update_moment_per_elem_norm(updates: Any, moments: Any, decay: ArrayLik
 
 
 def tree_update_infinity_moment(updates: Any, moments: Any, decay: ArrayLike, eps: ArrayLike) -> Any:
-    """max(|g| + eps, decay * m)."""
+    """Return `max(|g| + eps, decay * m)`."""
     leaf = lambda g, m: (wnp.maximum(wnp.abs(g) + eps, decay * m),)
     return map_trees("update_infinity_moment", leaf, updates=updates, moments=moments)[0]
 
 
 def tree_bias_correction(moment: Any, decay: ArrayLike, count: ArrayLike) -> Any:
-    """m / (1 - decay**count)."""
+    """Return `m / (1 - decay**count)`."""
     seen = correction(decay, count)
     return weft.tree.map(lambda m: m / like(seen, m), moment)

@@ -11,7 +11,7 @@ from weft import Array, random
 
 
 def tree_split_key_like(rng_key: Array, target_tree: Any) -> Any:
-    """A key of its own for every leaf of `target_tree`."""
+    """Split a key into one for each leaf of `target_tree`."""
     leaves, structure = weft.tree.flatten(target_tree)
     return structure.unflatten(list(random.split(rng_key, len(leaves))))
 
@@ -19,7 +19,7 @@ def tree_split_key_like(rng_key: Array, target_tree: Any) -> Any:
 def tree_random_like(
     rng_key: Array, target_tree: Any, sampler: Callable[..., Array] = random.normal, dtype: Any = None
 ) -> Any:
-    """A tree of random arrays with the shapes of `target_tree`, and its dtypes unless `dtype` is given."""
+    """Return a tree of random arrays with the shapes of `target_tree`, and its dtypes unless `dtype` is given."""
     keys = tree_split_key_like(rng_key, target_tree)
 
     def leaf(target: Any, key: Array) -> Array:
@@ -29,7 +29,7 @@ def tree_random_like(
 
 
 def tree_unwrap_random_key_data(input_tree: Any) -> Any:
-    """Typed random keys replaced by their integers; other leaves as they are."""
+    """Replace typed random keys by their integers; other leaves are unchanged."""
 
     def leaf(value: Any) -> Any:
         is_key = hasattr(value, "dtype") and weft.dtypes.issubdtype(value.dtype, weft.dtypes.prng_key)

@@ -14,7 +14,7 @@ Filter = Callable[[tuple[Any, ...], Any], bool]
 
 
 class NamedTupleKey(NamedTuple):
-    """A step of a path into a named tuple: the name of its class and of the field."""
+    """An entry of a path into a named tuple: the names of its class and field."""
 
     tuple_name: str
     name: str
@@ -28,7 +28,7 @@ def _is_namedtuple(node: Any) -> bool:
 
 
 def _children(node: Any) -> list[tuple[Any, Any]]:
-    """The children of a node with their keys; nothing for a leaf."""
+    """Return the children of a node with their keys; nothing for a leaf."""
     if weft.tree_util.all_leaves([node]):
         return []
     if _is_namedtuple(node):
@@ -48,13 +48,13 @@ def _name(key: Any) -> Any:
     return key
 
 
-def _named(path: tuple[Any, ...], node: Any, key: Any) -> bool:
-    """Whether a node is what `key` asks for: it is under that key, or it is a named tuple of that class."""
+def _matches_key(path: tuple[Any, ...], node: Any, key: Any) -> bool:
+    """Return whether a node is under `key`, or is a named tuple of the class `key`."""
     return bool(path and _name(path[-1]) == key) or (_is_namedtuple(node) and type(node).__name__ == key)
 
 
 def _search(tree: Any, path: tuple[Any, ...], key: Any) -> dict[tuple[Any, ...], Any]:
-    """Return what `key` asks for by path, in the order of Optax: what is on top first, then what is below that."""
+    """Return the nodes for `key` by path, in the order of Optax: outer nodes first."""
     found: dict[tuple[Any, ...], Any] = {}
     holders: list[tuple[tuple[Any, ...], Any]] = []
 
@@ -77,7 +77,7 @@ def _search(tree: Any, path: tuple[Any, ...], key: Any) -> dict[tuple[Any, ...],
 
 
 def tree_get_all_with_path(tree: Any, key: Any, filtering: Filter | None = None) -> list[tuple[tuple[Any, ...], Any]]:
-    """All (path, value) pairs whose last key is `key`, or whose value is a named tuple of a class of that name.
+    """Return all (path, value) pairs whose last key is `key`, or whose value is a named tuple of the class `key`.
 
     `filtering(path, value)` drops those for which it is false.
     """
@@ -86,7 +86,7 @@ def tree_get_all_with_path(tree: Any, key: Any, filtering: Filter | None = None)
 
 
 def tree_get(tree: Any, key: Any, default: Any | None = None, filtering: Filter | None = None) -> Any:
-    """The one value under `key`, or `default` when there is none; a KeyError when there are several.
+    """Return the only value under `key`, or `default` without one; raise KeyError for several.
 
     Args:
         tree: a tree of named tuples and dicts, such as the state of an optimizer.
@@ -105,7 +105,9 @@ def tree_get(tree: Any, key: Any, default: Any | None = None, filtering: Filter 
     found = tree_get_all_with_path(tree, key, filtering)
     if len(found) > 1:
         paths = ", ".join(_text(path) for path, _ in found)
-        raise KeyError(f"{key!r} is in the tree {len(found)} times: {paths}; choose one with filtering")
+        raise KeyError(
+            f"{key!r} must be unique, but is in the tree {len(found)} times: {paths}; choose one with filtering"
+        )
     return found[0][1] if found else default
 
 
@@ -114,12 +116,12 @@ def _text(path: tuple[Any, ...]) -> str:
 
 
 def tree_set(tree: Any, filtering: Filter | None = None, /, **kwargs: Any) -> Any:
-    """The tree with new values under the given keys, wherever they are; a KeyError for a key that is nowhere."""
+    """Return the tree with new values under the given keys, wherever they are; raise KeyError for a missing key."""
     left = set(kwargs)
 
     def rebuild(node: Any, path: tuple[Any, ...]) -> Any:
         for key, value in kwargs.items():
-            if _named(path, node, key) and (filtering is None or filtering(path, node)):
+            if _matches_key(path, node, key) and (filtering is None or filtering(path, node)):
                 left.discard(key)
                 return value
         children = _children(node)
