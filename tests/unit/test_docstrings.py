@@ -165,7 +165,7 @@ def test_used_names_are_annotated() -> None:
 def declared() -> dict[str, ast.FunctionDef]:
     """The methods of arrays that `weft/trace/array.py` declares for editors."""
     tree = ast.parse((ROOT / "weft" / "trace" / "array.py").read_text(encoding="utf-8"))
-    (array,) = (node for node in tree.body if isinstance(node, ast.ClassDef))
+    (array,) = (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "Array")
     (block,) = (node for node in array.body if isinstance(node, ast.If))
     return {node.name: node for node in block.body if isinstance(node, ast.FunctionDef)}
 

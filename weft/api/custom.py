@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Generic, ParamSpec, TypeVar
 
 from weft.api.custom_rules import (
     CustomVJPPrimal as CustomVJPPrimal,
@@ -58,17 +58,21 @@ LIMIT = 1024  # signatures remembered per function
 
 
 class MissingDerivativeError(CustomRuleError, AttributeError):
-    """A function with a derivative of its own was used before the rule was given; an `AttributeError`, as in JAX."""
+    """A function with a derivative of its own was used before the rule was operands; an `AttributeError`, as in JAX."""
 
 
-class CustomFunction:
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+
+
+class CustomFunction(Generic[Parameters, Result]):
     """What both kinds share: arguments that are not differentiated, and calls staged once per signature."""
 
     primitive: Any
 
     def __init__(
         self,
-        fun: Callable[..., Any],
+        fun: Callable[Parameters, Result],
         nondiff_argnums: Sequence[int] | int = (),
         nondiff_argnames: Sequence[str] = (),
     ):
@@ -100,25 +104,29 @@ class CustomFunction:
         return bound.args
 
     @boundary
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
         self.check_rules()
-        args = self.positional(args, kwargs)
-        held = tuple(args[i] for i in self.nondiff_argnums if i < len(args))
-        chosen = tuple(a for i, a in enumerate(args) if i not in self.nondiff_argnums)
+        operands = self.positional(args, kwargs)
+        result: Result
+        held = tuple(operands[i] for i in self.nondiff_argnums if i < len(operands))
+        chosen = tuple(a for i, a in enumerate(operands) if i not in self.nondiff_argnums)
         leaves, in_tree = tree.flatten((chosen, {}))
         if any(isinstance(leaf, Ref) for leaf in leaves):
             chosen = tree.map(lambda leaf: HeldRef(leaf) if isinstance(leaf, Ref) else leaf, chosen)
             leaves, in_tree = tree.flatten((chosen, {}))
-        check_leaves(self.fun, type(self).__name__, leaves, chosen, {}, self.chosen_names(len(args)))
+        check_leaves(self.fun, type(self).__name__, leaves, chosen, {}, self.chosen_names(len(operands)))
         if isinstance(context.trace, KnownTrace) and not any(isinstance(leaf, Tracer) for leaf in leaves):
             # Computed at once, like everything whose operands are known.
             chosen, _ = tree.unflatten(in_tree, map(with_aval, leaves))
-            return self.with_held(self.fun, held, len(args))(*chosen)
+            result = self.with_held(self.fun, held, len(operands))(*chosen)
+            return result
         if all(known(leaf) for leaf in leaves) and running(context.trace):
-            return self.run([with_aval(leaf) for leaf in leaves], in_tree, held, len(args))
-        jaxpr, constants, out_tree, rule = self.staged(leaves, in_tree, held, len(args))
+            result = self.run([with_aval(leaf) for leaf in leaves], in_tree, held, len(operands))
+            return result
+        jaxpr, constants, out_tree, rule = self.staged(leaves, in_tree, held, len(operands))
         results = self.primitive(*constants, *leaves, call_jaxpr=jaxpr, rule=rule, num_consts=len(constants))
-        return tree.unflatten(out_tree, results)
+        result = tree.unflatten(out_tree, results)
+        return result
 
     def chosen_names(self, count: int) -> list[str]:
         """The names of the differentiated arguments, of `count` in all."""
@@ -263,7 +271,7 @@ def naming_closure(rule: Any) -> Iterator[None]:
         ) from error
 
 
-class custom_jvp(CustomFunction):
+class custom_jvp(CustomFunction[Parameters, Result]):
     """A function with its own forward-mode rule: set it with `defjvp` or, per argument, `defjvps`.
 
     The rule takes `(primals, tangents)`, after the arguments in `nondiff_argnums`, and returns results and tangents.
@@ -301,7 +309,8 @@ class custom_jvp(CustomFunction):
             raise ArgumentTypeError("defjvps does not go with nondiff_argnums.", fix="use defjvp")
 
         def jvp(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
-            result = self(*primals)
+            call: Callable[..., Any] = self
+            result = call(*primals)
             parts = [rule(t, result, *primals) for rule, t in zip(jvps, tangents, strict=True) if rule is not None]
             zero = tree.map(lambda x: instantiate(Zero.of(get_aval(x))), result)
             return result, functools.reduce(lambda a, b: tree.map(_add, a, b), parts) if parts else zero
@@ -342,7 +351,7 @@ def _add(a: Any, b: Any) -> Any:
     return a + b
 
 
-class custom_vjp(CustomFunction):
+class custom_vjp(CustomFunction[Parameters, Result]):
     """A function with its own reverse-mode rules: set them with `defvjp(fwd, bwd)`.
 
     `fwd` takes the function's arguments and returns (results, residuals); `bwd` takes the arguments in
@@ -396,7 +405,13 @@ class _UserRules:
     """The two rules of a `custom_vjp` for arguments of one structure."""
 
     def __init__(
-        self, function: custom_vjp, in_tree: Any, types: Sequence[Type], held: Any, count: int, promise: Promise
+        self,
+        function: custom_vjp[Any, Any],
+        in_tree: Any,
+        types: Sequence[Type],
+        held: Any,
+        count: int,
+        promise: Promise,
     ):
         assert function.fwd is not None and function.bwd is not None
         self.function, self.in_tree, self.types, self.held, self.count = function, in_tree, types, held, count

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar, Unpack, overload
 
 from weft.api.automatic import Declaration, DeclaredSizes, Family, NotForAllSizes, Proposal
 from weft.api.call import Call, Signature
@@ -13,6 +13,7 @@ from weft.api.devices import chosen_device
 from weft.api.dynamic import DynamicSizes
 from weft.api.flat import as_tuple, check_callable, parameter_names
 from weft.api.jit_function import JitFunction
+from weft.api.jitted import JitArguments, Jitted, Parameters
 from weft.api.options import JitOptions
 from weft.api.reproducible import Around, part_counts, raise_unsplit
 from weft.api.searched import SearchedFunction
@@ -22,6 +23,8 @@ from weft.base.errors import ArgumentError
 from weft.base.settings import config
 from weft.base.source import user_line
 from weft.sharding.mesh import Mesh
+
+Result = TypeVar("Result")
 
 
 class ReproducibleFunction(JitFunction):
@@ -88,6 +91,16 @@ class DynamicFunction(JitFunction):
             return staged.at_sizes(declaration.sizes)
         self._latest = (rest, families, family)
         return self._instantiate(signature, staged, declaration.sizes)
+
+
+@overload
+def jit(fun: Callable[Parameters, Result], /, **options: Unpack[JitArguments]) -> Jitted[Parameters, Result]: ...
+
+
+@overload
+def jit(
+    fun: None = None, /, **options: Unpack[JitArguments]
+) -> Callable[[Callable[Parameters, Result]], Jitted[Parameters, Result]]: ...
 
 
 def jit(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from weft.api.flat import OutTree, argument_paths, check_callable, check_leaves, flat_function, name_of, wraps
 from weft.base import tree
@@ -21,16 +21,18 @@ from weft.sharding.spec import PartitionSpec, entry_axes
 from weft.trace.refs import Ref
 from weft.transforms.batch import batch_flat
 
+Function = TypeVar("Function", bound=Callable[..., Any])
+
 
 def vmap(
-    fun: Callable[..., Any],
+    fun: Function,
     in_axes: Any = 0,
     out_axes: Any = 0,
     axis_name: Any = None,
     axis_size: int | None = None,
     spmd_axis_name: Any = None,
     sum_match: bool = False,
-) -> Callable[..., Any]:
+) -> Function:
     """Map `fun` over axes of its arguments: `in_axes` names the axis of each (None: the same for all), as a tree
     prefix; `out_axes` says where results have theirs. `axis_name` lets collectives inside refer to the axis. A
     `shard_map` inside, and constraints, split it over the axes `spmd_axis_name` of their mesh. With `sum_match` a
@@ -94,7 +96,7 @@ def vmap(
             out.treedef, [move_batch_axis(fun, v, d, w, axis) for v, d, w in zip(values, out_dims, wanted, strict=True)]
         )
 
-    return mapped
+    return mapped  # type: ignore[return-value]  # it takes the arguments of `fun`
 
 
 def with_mapped_refs(

@@ -66,7 +66,7 @@ def explain(
     returns the `Explanation`. The program runs several times, but once if it has effects; arguments that are donated
     are copied first. A program for many devices is timed as a whole, and with donated arguments it does not run.
     """
-    jitted: JitFunction = function if isinstance(function, JitFunction) else jit(function)
+    jitted: Any = function if isinstance(function, JitFunction) else jit(function)
 
     @functools.wraps(function)
     def explain_call(*args: Any, **kwargs: Any) -> Explanation:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -35,7 +35,7 @@ from weft.numpy.util import cast, ensure_array, strong
 from weft.primitives.elementwise.arithmetic import add, max as max_, min as min_, mul as times, sub
 from weft.primitives.elementwise.select import select_n
 from weft.primitives.movement.shape import broadcast_in_dim
-from weft.trace.array import Array
+from weft.trace.array import Array, Update
 
 _KIND_ORDER = {"b": 0, "u": 1, "i": 1, "f": 2, "c": 3}
 _KIND_NAMES = {"b": "boolean", "u": "integer", "i": "integer", "f": "float", "c": "complex"}
@@ -69,24 +69,9 @@ class At:
         return f"At({self.array!r})"
 
 
-class Updater(Protocol):
-    """A method that returns a new array in which the selected elements are updated with `values`."""
-
-    def __call__(
-        self,
-        values: Any,
-        *,
-        indices_are_sorted: bool = False,
-        unique_indices: bool = False,
-        mode: str | GatherScatterMode | None = None,
-        out_sharding: Any = None,
-        wrap_negative_indices: bool = True,
-    ) -> Array: ...
-
-
 def _updater(
     name: str, summary: str, write: Callable[..., Array], returns: str = "A new array.", *examples: str
-) -> Updater:
+) -> Update:
     """Make the method `name` of `AtIndex`: `write` takes the array, the index, the values and the options."""
 
     def update(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal, overload
 
 import numpy as np
 
@@ -112,6 +112,34 @@ def _symbolic_range(start: Any, stop: Any, step: Any, dtype: Any) -> Array:
     count = iota(dtype=out_dtype, shape=(size,), dimension=0)
     scaled = count if by == 1 else lax.mul(count, cast(by, out_dtype))
     return scaled if isinstance(low, int) and low == 0 else lax.add(scaled, cast(low, out_dtype))
+
+
+@overload
+def linspace(
+    start: Any,
+    stop: Any,
+    num: int = 50,
+    endpoint: bool = True,
+    retstep: Literal[False] = False,
+    dtype: DTypeLike | None = None,
+    axis: int = 0,
+    *,
+    device: Any = None,
+) -> Array: ...
+
+
+@overload
+def linspace(
+    start: Any,
+    stop: Any,
+    num: int = 50,
+    endpoint: bool = True,
+    *,
+    retstep: Literal[True],
+    dtype: DTypeLike | None = None,
+    axis: int = 0,
+    device: Any = None,
+) -> tuple[Array, Array]: ...
 
 
 def linspace(

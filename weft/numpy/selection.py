@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
@@ -39,6 +39,16 @@ from weft.trace.annotations import ArrayLike
 from weft.trace.array import Array
 
 # --------------------------------------------------------------------------------------------------------- by condition
+
+
+@overload
+def where(condition: ArrayLike, /, *, size: int | None = None, fill_value: Any = None) -> tuple[Array, ...]: ...
+
+
+@overload
+def where(
+    condition: ArrayLike, x: ArrayLike, y: ArrayLike, /, *, size: int | None = None, fill_value: Any = None
+) -> Array: ...
 
 
 def where(

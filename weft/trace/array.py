@@ -6,9 +6,47 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Protocol
 
 from weft.ir.types import ArrayType
+
+
+class Update(Protocol):
+    """A method of `x.at[index]` that returns a new array with updated elements."""
+
+    def __call__(
+        self,
+        values: Any,
+        *,
+        indices_are_sorted: bool = False,
+        unique_indices: bool = False,
+        mode: Any = None,
+        out_sharding: Any = None,
+        wrap_negative_indices: bool = True,
+    ) -> Array: ...
+
+
+class IndexedUpdates(Protocol):
+    """What `x.at[index]` has, for type checkers: `weft.numpy.at` implements it."""
+
+    set: Update
+    add: Update
+    subtract: Update
+    multiply: Update
+    mul: Update
+    divide: Update
+    power: Update
+    min: Update
+    max: Update
+    apply: Callable[..., Array]
+    get: Callable[..., Array]
+
+
+class Updates(Protocol):
+    """What `x.at` has, for type checkers."""
+
+    def __getitem__(self, index: Any) -> IndexedUpdates: ...
 
 
 class Array:
@@ -132,9 +170,9 @@ class Array:
         def __pos__(self) -> Array: ...
         def __abs__(self) -> Array: ...
         def __invert__(self) -> Array: ...
-        def __iter__(self) -> Any: ...
+        def __iter__(self) -> Iterator[Array]: ...
         def __len__(self) -> int: ...
-        def __getitem__(self, index: Any) -> Any: ...
+        def __getitem__(self, index: Any) -> Array: ...
         def __contains__(self, item: Any) -> bool: ...
         def all(self, axis: Any = None, out: Any = None, keepdims: bool = False, *, where: Any = None) -> Array: ...
         def any(self, axis: Any = None, out: Any = None, keepdims: bool = False, *, where: Any = None) -> Array: ...
@@ -283,7 +321,7 @@ class Array:
         @property
         def T(self) -> Array: ...
         @property
-        def at(self) -> Any: ...
+        def at(self) -> Updates: ...
         @property
         def flat(self) -> Array: ...
         @property

@@ -144,7 +144,8 @@ def linspace(
         >>> print(keras.ops.linspace(0.0, 1.0, 5))
         [0.   0.25 0.5  0.75 1.  ]
     """
-    return wnp.linspace(operand(start), operand(stop), num, endpoint, retstep, dtype, axis)
+    space: Any = wnp.linspace
+    return space(operand(start), operand(stop), num, endpoint, retstep, dtype, axis)
 
 
 @operation
