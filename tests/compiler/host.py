@@ -34,7 +34,7 @@ def compile_program(
 
 
 def compilation_of(jaxpr: Jaxpr, donated: Sequence[bool] = (), **options: Any) -> compilation.Compilation:
-    return load.compilation_of(jaxpr, donated, host(), get_compile_options(), **options)
+    return load.load_or_compile(jaxpr, donated, host(), get_compile_options(), **options)
 
 
 def run_passes(jaxpr: Jaxpr, steps: Sequence[pipeline.Step] = pipeline.STEPS, **options: Any) -> Jaxpr:

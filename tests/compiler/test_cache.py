@@ -32,7 +32,7 @@ def folder(tmp_path: pathlib.Path) -> Iterator[pathlib.Path]:
 
 
 def test_what_was_stored_is_found(folder: pathlib.Path) -> None:
-    key = cache.key_of("text", host(), Tier.LIGHT.name)
+    key = cache.make_key("text", host(), Tier.LIGHT.name)
     assert objects.load(key) is None
     objects.store(key, OBJECT)
     assert objects.load(key) == OBJECT
@@ -48,16 +48,16 @@ def test_kernels_are_found_by_name(folder: pathlib.Path) -> None:
 
 
 def test_names_depend_on_machine_tier_and_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    names = {cache.key_of("text", m, t.name) for m in (host(), host_scalar()) for t in (Tier.QUICK, Tier.FULL)}
+    names = {cache.make_key("text", m, t.name) for m in (host(), host_scalar()) for t in (Tier.QUICK, Tier.FULL)}
     monkeypatch.setattr(cache, "state_of_compiler", lambda: "another")
-    names.add(cache.key_of("text", host(), Tier.QUICK.name))
+    names.add(cache.make_key("text", host(), Tier.QUICK.name))
     assert len(names) == 5
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_damaged_file_is_ignored(folder: pathlib.Path, seed: int) -> None:
     rng = np.random.default_rng(seed)
-    key = cache.key_of("text", host(), Tier.LIGHT.name)
+    key = cache.make_key("text", host(), Tier.LIGHT.name)
     objects.store(key, OBJECT)
     path = folder / f"{key}.o"
     content = bytearray(path.read_bytes())
@@ -104,7 +104,7 @@ def put_huge(path: pathlib.Path) -> None:
 )
 def test_a_path_that_is_not_a_file_is_ignored(folder: pathlib.Path, put: Callable[[pathlib.Path], None]) -> None:
     assert cache.folder() == folder
-    key = cache.key_of("text", host(), Tier.LIGHT.name)
+    key = cache.make_key("text", host(), Tier.LIGHT.name)
     put(folder / f"{key}.o")
     put(folder / f"{key}.s")
     found: list[object] = []
@@ -126,7 +126,7 @@ def test_a_path_that_is_not_a_file_is_ignored(folder: pathlib.Path, put: Callabl
 
 
 def test_a_renamed_file_is_ignored(folder: pathlib.Path) -> None:
-    one, other = (cache.key_of(text, host(), Tier.LIGHT.name) for text in ("one", "other"))
+    one, other = (cache.make_key(text, host(), Tier.LIGHT.name) for text in ("one", "other"))
     objects.store(one, OBJECT)
     os.rename(folder / f"{one}.o", folder / f"{other}.o")
     assert objects.load(other) is None

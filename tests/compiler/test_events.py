@@ -22,7 +22,7 @@ from tests.fuzz.generator import NO_RULE, generate
 from weft import lax
 from weft.base.errors import InternalError
 from weft.compiler.compile import Compilation
-from weft.compiler.load import stored_compilation
+from weft.compiler.load import from_steps
 from weft.compiler.program import stored
 from weft.compiler.program.assign import assign
 from weft.compiler.program.cost import estimate
@@ -97,7 +97,7 @@ def check_stored(compilation: Compilation, arrays: Sequence[np.ndarray], expecte
     program = stored.from_bytes(content, name)
     assert stored.to_bytes(program) == content
     donated = [a.donated for a in program.arguments]
-    again = stored_compilation(compilation.traced, donated, program, compilation.target)
+    again = from_steps(compilation.traced, donated, program, compilation.target)
     assert bytes_of(Executable(again)(copies(arrays))) == expected
 
 

@@ -15,6 +15,7 @@ from tests.compiler.host import host, run_passes
 from tests.compiler.test_fuse import DEFAULT_LIMITS, RECOMPUTING, TIGHT
 from tests.compiler.test_fuse_text import NAMES, before
 from weft.api.inspect import make_jaxpr
+from weft.base.compile_options import CompileOptions
 from weft.base.errors import InternalError
 from weft.compiler.fuse import driver, graph
 from weft.compiler.fuse.graph import FusionGroup, GroupOrder, Node, link
@@ -24,9 +25,8 @@ from weft.ir.parser import parse
 
 def check(jaxpr: Jaxpr) -> None:
     """Fuse a jaxpr and those in it, not memoized, with checks and different limits."""
-    with weft.enable_checks(True):
-        for limits in (DEFAULT_LIMITS, TIGHT, RECOMPUTING):
-            driver._fuse(jaxpr, replace(host(), fusion=limits))
+    for limits in (DEFAULT_LIMITS, TIGHT, RECOMPUTING):
+        driver._fuse(jaxpr, replace(host(), fusion=limits), CompileOptions(verifies=True))
     for equation in jaxpr.eqns:
         for inner in subjaxprs(equation.params):
             check(inner)

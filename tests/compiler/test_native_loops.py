@@ -17,7 +17,7 @@ from weft.api.inspect import make_jaxpr
 from weft.base import settings, tree
 from weft.compiler import cache
 from weft.compiler.compilation import Compilation
-from weft.compiler.load import stored_compilation
+from weft.compiler.load import from_steps
 from weft.compiler.program import stored
 from weft.compiler.program.ir import Launch, Loop, While, nested_steps
 from weft.compiler.target.cpu import kernels, loops, pool
@@ -249,7 +249,7 @@ def test_programs_from_disk_find_the_code_of_their_loops(folder: pathlib.Path, n
     del executable
     forget()
     program = stored.from_bytes(content, "again")
-    again = Executable(stored_compilation(compilation.traced, compilation.donated, program, compilation.target))
+    again = Executable(from_steps(compilation.traced, compilation.donated, program, compilation.target))
     assert {loop.code.name for loop in again.loops.values()} == names
     assert again.tier is Tier.LIGHT and bits(again, arrays) == words
     # Without it the machine walks through the steps, of which only names are known.
@@ -258,12 +258,12 @@ def test_programs_from_disk_find_the_code_of_their_loops(folder: pathlib.Path, n
         if any(path.name == f"{loops_key(name, compilation)}.k" for name in names):
             path.unlink()
     program = stored.from_bytes(content, "again")
-    again = Executable(stored_compilation(compilation.traced, compilation.donated, program, compilation.target))
+    again = Executable(from_steps(compilation.traced, compilation.donated, program, compilation.target))
     assert not again.loops and bits(again, arrays) == words
 
 
 def loops_key(name: str, compilation: Compilation) -> str:
-    return cache.key_of(name, compilation.target, Tier.LIGHT.name)
+    return cache.make_key(name, compilation.target, Tier.LIGHT.name)
 
 
 def test_missing_code_of_loops_is_compiled_when_the_program_is_called_again(folder: pathlib.Path) -> None:

@@ -19,7 +19,7 @@ from weft import lax
 from weft.base import settings
 from weft.compiler import cache
 from weft.compiler.fingerprint import fingerprint
-from weft.compiler.load import stored_compilation
+from weft.compiler.load import from_steps
 from weft.compiler.program import stored
 from weft.compiler.target.cpu import kernels
 from weft.ir.jaxpr import Jaxpr, constants_to_arguments
@@ -80,7 +80,7 @@ def test_stored_programs_compute_the_same(name: str) -> None:
     content = stored.to_bytes(result.program)
     assert content is not None
     expected = outcomes(Executable(result), arguments)
-    again = Executable(stored_compilation(jaxpr, (), stored.from_bytes(content, jaxpr.name), result.target))
+    again = Executable(from_steps(jaxpr, (), stored.from_bytes(content, jaxpr.name), result.target))
     assert outcomes(again, arguments) == expected
     again.optimise()
     assert outcomes(again, arguments) == expected

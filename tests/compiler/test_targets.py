@@ -89,7 +89,7 @@ def test_equal_targets_have_equal_keys() -> None:
 )
 def test_every_property_is_in_every_key(changed: Target) -> None:
     assert changed != AVX512 and changed.key != AVX512.key
-    assert cache.key_of("text", changed, Tier.LIGHT.name) != cache.key_of("text", AVX512, Tier.LIGHT.name)
+    assert cache.make_key("text", changed, Tier.LIGHT.name) != cache.make_key("text", AVX512, Tier.LIGHT.name)
     jaxpr = weft.make_jaxpr(lambda x: x + 1)(np.ones(3, np.float32))
     assert fusion_key("loop", jaxpr, None, changed) != fusion_key("loop", jaxpr, None, AVX512)
 

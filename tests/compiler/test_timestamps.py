@@ -17,7 +17,7 @@ from weft.base import tree
 from weft.base.spans import now
 from weft.compiler.program.ir import Call, Launch, Loop
 from weft.compiler.program.times import TIMED
-from weft.compiler.provenance import costs, lines_of, step_lines
+from weft.compiler.provenance import costs, get_lines, step_lines
 from weft.compiler.target.cpu import timestamps
 from weft.compiler.target.cpu.targets import host
 
@@ -153,7 +153,7 @@ def test_every_step_has_a_line_and_shares_add_up(name: str) -> None:
         if shares:
             assert sum(shares.values()) == pytest.approx(1) and min(shares.values()) >= 0
         if step.origin is not None:
-            assert set(shares) >= set(lines_of(step.origin))
+            assert set(shares) >= set(get_lines(step.origin))
 
 
 @pytest.mark.parametrize("name", ["elementwise", "library", "argument"])

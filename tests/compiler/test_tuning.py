@@ -199,12 +199,12 @@ def test_jit_measures_and_computes_the_same(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_the_first_of_two_concurrent_pins_wins(monkeypatch: pytest.MonkeyPatch) -> None:
     jaxpr, _ = traced("square")
-    key = schedules.key_of(jaxpr, 0, host())
+    key = schedules.make_key(jaxpr, 0, host())
     assert key is not None
     with monkeypatch.context() as patched:
         # The other one writes after this one has looked.
-        patched.setattr(schedules, "pinned", lambda key: None)
+        patched.setattr(schedules, "get_pin", lambda key: None)
         cache.store_schedule(key, "2")
         assert schedules.pin(key, "1") == "2"
     monkeypatch.setattr(schedules, "_pins", {})
-    assert schedules.pinned(key) == "2"
+    assert schedules.get_pin(key) == "2"

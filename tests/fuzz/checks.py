@@ -27,7 +27,7 @@ from weft.api.inspect import make_jaxpr
 from weft.base import dtypes
 from weft.compiler.kernel import interpreter as kernel_interpreter
 from weft.compiler.kernel.operations import OWN, evaluate
-from weft.compiler.load import stored_compilation
+from weft.compiler.load import from_steps
 from weft.compiler.passes.drop_dead import drop_dead
 from weft.compiler.passes.inline import inline
 from weft.compiler.program import stored
@@ -294,7 +294,7 @@ def other_ways(executable: Executable, case: Case, results: Sequence[Any]) -> No
     content = stored.to_bytes(executable.program)
     if content is not None:
         again = stored.from_bytes(content, case.jaxpr.name)
-        loaded = Executable(stored_compilation(case.jaxpr, case.donated, again, executable.compilation.target))
+        loaded = Executable(from_steps(case.jaxpr, case.donated, again, executable.compilation.target))
         compare_bits(run(loaded, case), results, "as it would come from disk")
 
 

@@ -24,7 +24,7 @@ import weft.explain.__main__
 import weft.numpy as wnp
 from weft import lax
 from weft.compiler.program.ir import Launch
-from weft.compiler.provenance import costs, touched_bytes
+from weft.compiler.provenance import costs, count_bytes
 from weft.explain import Explanation
 from weft.runtime.cpu.limits import limits
 
@@ -242,7 +242,7 @@ def test_kernels_of_one_operation_share_its_bytes_by_the_memory_they_touch() -> 
     assert several, "this product has no kernel that packs any more; take another program"
     found = costs(steps)
     for group in several:
-        held, moved = [touched_bytes(step) for step in group], [found[step].bytes for step in group]
+        held, moved = [count_bytes(step) for step in group], [found[step].bytes for step in group]
         assert np.array(moved) / sum(moved) == pytest.approx(np.array(held) / sum(held))
 
 

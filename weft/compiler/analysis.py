@@ -1,4 +1,4 @@
-"""What a compiled program costs: memory as it is planned, and operations as they are executed."""
+"""Cost analysis of a compiled program: planned memory, and executed operations."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from weft.primitives.elementwise.elementwise import Elementwise
 
 @dataclass(frozen=True)
 class MemoryAnalysis:
-    """Bytes of a compiled program. Temporaries are planned, so this is what a run takes; tapes and what callbacks
-    allocate come on top."""
+    """Bytes of a compiled program. Temporaries are planned, so a run takes exactly these, and memory for tapes and
+    callbacks besides."""
 
     argument_size_in_bytes: int
     output_size_in_bytes: int
@@ -26,13 +26,13 @@ class MemoryAnalysis:
 
     @property
     def peak_memory_in_bytes(self) -> int:
-        """All that is alive during a run."""
+        """Bytes that are live during a run."""
         live = self.argument_size_in_bytes + self.output_size_in_bytes - self.alias_size_in_bytes
         return live + self.temp_size_in_bytes + self.constant_size_in_bytes
 
 
 def memory_analysis(program: Program, code_bytes: int) -> MemoryAnalysis:
-    """The memory that one run of the program takes."""
+    """Return the memory that one run of the program takes."""
     shared = sum(slot.size for slot, alias in zip(program.results, program.aliases, strict=True) if alias is not None)
     return MemoryAnalysis(
         sum(slot.size for slot in program.arguments),
@@ -45,24 +45,25 @@ def memory_analysis(program: Program, code_bytes: int) -> MemoryAnalysis:
 
 
 def cost_analysis(fused: Jaxpr) -> dict[str, float]:
-    """Operations and bytes of one run: `flops` counts additions, multiplications and the like, `transcendentals`
-    functions that are computed by polynomials, `bytes accessed` what kernels read and write. A loop of unknown length
-    counts as one iteration, a branch as the costlier one."""
+    """Count the operations and bytes of one run: `flops` are additions, multiplications and the like,
+    `transcendentals` functions that are computed by polynomials, `bytes accessed` those that kernels read and write. A
+    loop of unknown length counts as one iteration, a conditional as its costlier branch."""
     flops, functions = _operations(fused)
     bytes_accessed = sum(equation_cost(e).bytes for e in fused.eqns)
     return {"flops": flops, "transcendentals": functions, "bytes accessed": float(bytes_accessed)}
 
 
 def _operations(jaxpr: Jaxpr) -> tuple[float, float]:
+    """Count the flops and functions of a jaxpr."""
     flops = functions = 0.0
     for equation in jaxpr.eqns:
-        more, expensive = operations_of(equation)
+        more, expensive = count_operations(equation)
         flops, functions = flops + more, functions + expensive
     return flops, functions
 
 
-def operations_of(equation: Equation) -> tuple[float, float]:
-    """Flops and functions of one equation, with its sub-jaxprs."""
+def count_operations(equation: Equation) -> tuple[float, float]:
+    """Count the flops and functions of one equation, with its sub-jaxprs."""
     primitive: Any = equation.primitive
     if primitive is fusion:
         return _operations(equation.params["jaxpr"])

@@ -1,10 +1,10 @@
-"""What was compiled, on disk: the next process reads it instead of compiling again.
+"""The compilation cache on disk, from which the next process loads instead of compiling again.
 
-A file holds one thing (the steps of a program, a schedule, an object with machine code) under the digest of what it was
-made from: the text, the target with what compiles its code, and the state of Weft's files. It begins with a magic
-line and a checksum; a file that is cut short, changed, or from elsewhere is ignored and compiled again. Files are
-written beside their final name and renamed, so that processes which share the folder never see half of one. The least
-recently used are deleted when the folder grows too large.
+A file holds one entry (the steps of a program, a schedule, an object with machine code) under the digest of its inputs:
+the text, the target with its code generator, and the state of Weft's files. It begins with a magic line and a checksum;
+a file that is truncated, changed, or from elsewhere is ignored and compiled again. Files are written under a temporary
+name and renamed, so that processes which share the folder never see half of one. The least recently used are deleted
+when the folder grows too large.
 """
 
 from __future__ import annotations
@@ -28,34 +28,34 @@ from weft.compiler.target.target import Target
 
 PROGRAM_MAGIC = b"weft program 3\n"
 SCHEDULE_MAGIC = b"weft schedule 1\n"
-# How a call on a mesh is partitioned.
+# The partition of a call on a mesh.
 PARTITION, PARTITION_MAGIC = ".d", b"weft partition 1\n"
 # Schedules are never pruned: they are small, and without them the next process could choose otherwise.
 SCHEDULE = ".s"
-# The folders of Weft whose code has a part in what a traced jaxpr becomes; the last few, in definitions of operations.
+# The folders of Weft whose code determines the result of compilation; the last few by definitions of operations.
 BELOW_PROGRAMS = (
     *("base", "indexing", "sharding", "ir", "trace", "primitives", "transforms", "compiler", "runtime"),
     *("api", "lax", "numpy", "scipy/special/primitives"),
 )
 MAX_BYTES = 1 << 29
-# Files are stored in blocks of so many bytes. Most of ours are smaller.
+# Block size of file systems: most files here are smaller.
 BLOCK = 4096
-# The size of the folder is checked after so many new files.
+# The number of new files after which the size of the folder is checked.
 MEASURE_AFTER = 64
 _written = 0
 _lock = held(threading.Lock())
-_ending = threading.Event()  # the process ends, and nobody waits until a large folder is measured
+_ending = threading.Event()  # set when the process ends, which must not wait for a large folder to be measured
 
 
 def folder() -> pathlib.Path | None:
-    """Where compiled objects are stored; None if the folder cannot be used or the cache is off."""
+    """Return the folder of the cache; None if it cannot be used or the cache is off."""
     if not config.compilation_cache:
         return None
-    return _prepared(config.compilation_cache_dir or default_folder())
+    return _create(config.compilation_cache_dir or default_folder())
 
 
 def default_folder() -> str:
-    """The user's folder for caches, as the system has it."""
+    """Return the user's folder for caches on this system."""
     if sys.platform == "darwin":
         base = os.path.expanduser("~/Library/Caches")
     elif sys.platform == "win32":
@@ -66,8 +66,8 @@ def default_folder() -> str:
 
 
 @functools.cache
-def _prepared(name: str) -> pathlib.Path | None:
-    """The folder, created if it is not there. One that others can write to is not used: code from it is executed."""
+def _create(name: str) -> pathlib.Path | None:
+    """Create the folder if necessary, and return it; None if other users can write to it: code from it is executed."""
     path = pathlib.Path(name)
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -81,22 +81,22 @@ def _prepared(name: str) -> pathlib.Path | None:
 
 @functools.cache
 def state_of_compiler() -> str:
-    """A digest that changes with the files between a kernel's text and its code."""
-    return _state_of(pathlib.Path(weft.compiler.__file__).parent, ("target", "kernel"), "")
+    """Return a digest of the source files between a kernel's text and its code."""
+    return _digest_files(pathlib.Path(weft.compiler.__file__).parent, ("target", "kernel"), "")
 
 
-def _state_of(root: pathlib.Path, parts: Iterable[str], besides: str) -> str:
-    """A digest of the names, sizes and times of the files in some folders, and of what counts besides."""
-    digest = hashlib.blake2b(besides.encode(), digest_size=16)
-    for part in parts:
-        folder = os.path.join(root, part)
+def _digest_files(root: pathlib.Path, folders: Iterable[str], seed: str) -> str:
+    """Return a digest of the names, sizes and modification times of the files in some folders, and of a text."""
+    digest = hashlib.blake2b(seed.encode(), digest_size=16)
+    for name in folders:
+        folder = os.path.join(root, name)
         for path, size, written in sorted(_files_below(folder)):
-            digest.update(f"{part}{path[len(folder) :]} {size} {written}\n".encode())
+            digest.update(f"{name}{path[len(folder) :]} {size} {written}\n".encode())
     return digest.hexdigest()
 
 
 def _files_below(folder: str) -> Iterator[tuple[str, int, int]]:
-    """The path of each Python file below a folder, its size, and when it was written."""
+    """Yield the path, the size and the modification time of each Python file below a folder."""
     with os.scandir(folder) as entries:
         for entry in entries:
             if entry.name.endswith(".py"):
@@ -106,8 +106,8 @@ def _files_below(folder: str) -> Iterator[tuple[str, int, int]]:
                 yield from _files_below(entry.path)
 
 
-def key_of(text: str, target: Target, tier: str = "") -> str:
-    """The key of what a text compiles to, as code of one tier or of any."""
+def make_key(text: str, target: Target, tier: str = "") -> str:
+    """Make the key of a text's compilation for a target, by one tier or by any."""
     parts = (text, target.key, tier)
     digest = hashlib.blake2b(state_of_compiler().encode(), digest_size=20)
     for part in parts:
@@ -120,17 +120,17 @@ def key_of(text: str, target: Target, tier: str = "") -> str:
 
 @functools.cache
 def state_of_weft() -> str:
-    """A digest that changes with everything between a traced jaxpr and its steps."""
-    return _state_of(pathlib.Path(weft.compiler.__file__).parents[1], BELOW_PROGRAMS, state_of_compiler())
+    """Return a digest of the source files between a traced jaxpr and its steps."""
+    return _digest_files(pathlib.Path(weft.compiler.__file__).parents[1], BELOW_PROGRAMS, state_of_compiler())
 
 
 def program_key(meaning: str, target: Target) -> str:
-    """The key of what a traced jaxpr compiles to."""
-    return key_of(f"{state_of_weft()} {meaning}", target)
+    """Make the key of a program from the fingerprint of its traced jaxpr and its settings."""
+    return make_key(f"{state_of_weft()} {meaning}", target)
 
 
 def load_program(key: str) -> bytes | None:
-    """The steps stored under a key, if they are there and intact."""
+    """Read the steps stored under a key; None if there are none, or the file is damaged."""
     return read(key + ".p", PROGRAM_MAGIC)
 
 
@@ -143,12 +143,12 @@ def store_program(key: str, content: bytes) -> None:
 
 
 def schedule_key(meaning: str, target: Target) -> str:
-    """The key of the schedule of a contraction."""
-    return key_of(f"schedule {state_of_weft()} {meaning}", target)
+    """Make the key of a contraction's schedule."""
+    return make_key(f"schedule {state_of_weft()} {meaning}", target)
 
 
 def load_schedule(key: str) -> str | None:
-    """The schedule stored under a key."""
+    """Read the schedule stored under a key, or None."""
     content = read(key + SCHEDULE, SCHEDULE_MAGIC)
     return None if content is None else content.decode("ascii", "replace")
 
@@ -162,7 +162,7 @@ def store_schedule(key: str, schedule: str) -> None:
 
 
 def read(name: str, magic: bytes) -> bytes | None:
-    """The content of a file after its magic line and checksum, if these are right."""
+    """Read a file; None if it does not exist, or its magic line or checksum is wrong."""
     root = folder()
     if root is None:
         return None
@@ -181,12 +181,12 @@ def read(name: str, magic: bytes) -> bytes | None:
 
 
 def _content(path: pathlib.Path) -> bytes | None:
-    """The bytes of a file; None where there is none. What cannot be read to its end (a folder, a pipe, a device, a link
-    to one of them) or is larger than all files together may be counts as empty, so its checksum is wrong."""
+    """Read the bytes of a file, or None if it does not exist. A file that is not regular (a folder, a pipe, a device, a
+    link to one of them) or larger than the whole cache counts as empty, so that its checksum is wrong."""
     try:
         if not stat.S_ISREG(path.stat().st_mode):
             return b""
-        # The file may be another one by now: whatever it is, opening it does not wait.
+        # The file may have been replaced by a pipe since: O_NONBLOCK keeps open() from waiting.
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
         with open(handle, "rb") as file:
             found = os.fstat(handle)
@@ -202,8 +202,8 @@ def _checksum(name: str, content: bytes) -> bytes:
 
 
 def write(name: str, magic: bytes, content: bytes, first_stays: bool = False) -> None:
-    """Write a file atomically, over one that is there unless the first is to stay. A folder that cannot be written is
-    no error: the next process compiles."""
+    """Write a file atomically, over an existing one unless `first_stays`. A folder that cannot be written is no error:
+    the next process compiles again."""
     global _written
     root = folder()
     if root is None:
@@ -233,13 +233,13 @@ def write(name: str, magic: bytes, content: bytes, first_stays: bool = False) ->
 
 
 def stop_pruning() -> None:
-    """The process ends: another one measures the folder."""
+    """Stop pruning because the process ends; another process will prune the folder."""
     _ending.set()
 
 
 def prune(root: pathlib.Path, max_bytes: int) -> None:
-    """Delete the least recently used files until the others take at most `max_bytes` on the disk, and what processes
-    that were killed left behind."""
+    """Delete the least recently used files until the others take at most `max_bytes` on the disk, and temporary files
+    of killed processes."""
     found: list[tuple[float, int, os.DirEntry[str]]] = []
     with contextlib.suppress(OSError), os.scandir(root) as entries:
         for entry in entries:
@@ -250,7 +250,7 @@ def prune(root: pathlib.Path, max_bytes: int) -> None:
                 if entry.name.endswith(SCHEDULE):
                     continue
                 if entry.name.startswith("new-") and state.st_mtime > time.time() - 3600:
-                    continue  # somebody may be writing it
+                    continue  # another process may be writing it
                 stored = -(-state.st_size // BLOCK) * BLOCK
                 found.append((0.0 if entry.name.startswith("new-") else state.st_mtime, stored, entry))
     total = sum(size for _, size, _ in found)

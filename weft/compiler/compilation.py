@@ -1,4 +1,4 @@
-"""What becomes of a traced jaxpr on its way to code, and how long each part took."""
+"""The result of compiling a traced jaxpr, with the intermediate forms and the time of each phase."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from weft.compiler.pipeline import Stage
 
 
-# The length that a flat program is traced with, in place of every length, and the bound of the lengths that it is for.
+# The length with which a flat program is traced, and the bound of the lengths that it accepts.
 FLAT_LENGTH, FLAT_MOST = (1 << 13) - 1, 1 << 18
 
 
 class Flat(Enum):
-    """Whether a program is for arrays of one length, or of any, by one thread or by several."""
+    """Whether a program is for arrays of one length (NO) or of any, run by one thread or by several."""
 
     NO = "no"
     ALONE = "alone"
@@ -41,7 +41,7 @@ Tuner = Callable[[Jaxpr, Target], None]
 
 @dataclass
 class Details:
-    """What the compiler had between the traced jaxpr and the steps."""
+    """Forms between the traced jaxpr and the steps."""
 
     fused: Jaxpr
     stages: list[Stage]
@@ -49,7 +49,7 @@ class Details:
 
 @dataclass
 class Compilation:
-    """What a jaxpr was compiled to, and how long each part took; where it is dumped, if it is."""
+    """Compiled form of a jaxpr, with the seconds of each phase, and the folder of its dump if it has one."""
 
     traced: Jaxpr
     donated: tuple[bool, ...]
@@ -62,26 +62,26 @@ class Compilation:
     flagged: bool = False
     flat: Flat = Flat.NO
     key: str | None = None  # under which its steps are on disk
-    # Compiles what came from disk after all, by the same rules from the same traced jaxpr, so to the same steps.
+    # Compiles a program that was loaded from disk, from the same traced jaxpr, and so to the same steps.
     recompile: Callable[[], Compilation] | None = None
     _lock: threading.RLock = field(default_factory=threading.RLock)
 
     @property
     def fused(self) -> Jaxpr:
-        """The jaxpr after fusion, of which the steps are built."""
+        """Jaxpr after fusion, from which the steps are built."""
         return self.complete().fused
 
     @property
     def stages(self) -> list[Stage]:
-        """The jaxpr after each pass."""
+        """Jaxpr after each pass."""
         return self.complete().stages
 
     def complete(self) -> Details:
-        """Compile what came from disk, and give its steps their kernels, lines and equations."""
+        """Compile a program that was loaded from disk, and give its steps their kernels, lines and equations."""
         with self._lock:
             if self.details is None:
                 if self.recompile is None:
-                    raise InternalError(f"The program {self.program.name} was not compiled here.", stage="compile")
+                    raise InternalError(f"The program {self.program.name} must have been compiled.", stage="compile")
                 with self.options.in_force():
                     compiled = self.recompile()
                 stored.complete(self.program, compiled.program)
@@ -92,5 +92,5 @@ class Compilation:
 
 
 def with_length(jaxpr: Jaxpr) -> Jaxpr:
-    """The jaxpr with one more argument, the first: the length of its arrays."""
+    """Add a first argument to a jaxpr: the length of its arrays."""
     return jaxpr.replace(invars=[Var(array_type((), dtypes.int64)), *jaxpr.invars])

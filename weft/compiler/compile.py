@@ -1,4 +1,4 @@
-"""All of compilation, from a traced jaxpr to steps. Read `pipeline` for the passes, `program` for the steps."""
+"""The whole compilation from a traced jaxpr to steps. Read `pipeline` for the passes, `program` for the steps."""
 
 from __future__ import annotations
 
@@ -28,10 +28,18 @@ def compile_program(
     schedules: Mapping[str, str] | None = None,
     begin: Begin | None = None,
 ) -> Compilation:
-    """Passes, fusion, kernels, steps and memory of a jaxpr whose constants are arguments, for a machine. One that is
-    `flagged` has one flag for all its checks instead of a trap for each. `tune` is called with the fused jaxpr before
-    kernels are written and contractions get their schedules; those in `schedules` come first. `begin` is told of steps
-    as they are built, so that their kernels can be compiled meanwhile."""
+    """Compile a jaxpr whose constants are arguments: passes, fusion, kernels, steps and memory.
+
+    Args:
+        jaxpr: the traced program.
+        donated: which arguments' memory results may take.
+        target: the machine.
+        options: the options of the compiler.
+        flagged: whether checks set one flag for the whole program, instead of a trap for each.
+        tune: called with the fused jaxpr, before contractions get their schedules.
+        schedules: schedules by key, which have priority over pinned ones.
+        begin: called with each step that is built, so that its kernel can be compiled meanwhile.
+    """
     stages: list[pipeline.Stage] = []
     seconds: dict[str, float] = {}
     folder = pipeline.dump_folder(jaxpr.name)

@@ -1,4 +1,4 @@
-"""What WEFT_DUMP writes after the passes: steps and kernels of a program, each with its time; targets add code."""
+"""Dumps of WEFT_DUMP after the passes: steps and kernels of a program, with times; targets add code."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FIRST = 20
 
 
 def write_program(folder: pathlib.Path, program: Program, seconds: Mapping[str, float]) -> None:
-    """The steps, and every distinct kernel in the kernel language."""
+    """Write the steps, and every distinct kernel in the kernel language."""
     taken = f"emitted in {_milliseconds(seconds, 'emit')}, memory planned in {_milliseconds(seconds, 'memory')}"
     write(folder / f"{FIRST}_program.txt", "#", taken, printer.to_text(program))
     launched = dict.fromkeys(step.full for step in program.all_steps() if isinstance(step, Launch))

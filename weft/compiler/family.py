@@ -1,4 +1,4 @@
-"""Families: a jaxpr with symbolic sizes that is compiled once, and the Programs that it is at given sizes."""
+"""Dynamic shapes: a jaxpr with symbolic sizes is compiled once, and specialised to Programs at concrete sizes."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from weft.primitives.families import Reduction
 def compile_instance(
     jaxpr: JaxprAtSizes, donated: Sequence[bool], target: Target, options: CompileOptions, flagged: bool
 ) -> Compilation:
-    """The Program of a jaxpr at sizes. The jaxpr with symbols goes through the passes once."""
+    """Compile a jaxpr at concrete sizes. The jaxpr with symbolic sizes goes through the passes once."""
     general, seconds = jaxpr.general, dict[str, float]()
     with measured(seconds, "compile", "passes"):
         key = ("family", target, flagged, options)
-        stages, fused = general.memoize(key, lambda: _fused(general, target, options, flagged))
+        stages, fused = general.memoize(key, lambda: _run_passes(general, target, options, flagged))
     if fused is None or fused.memoize("single", lambda: _reduces_single(fused))(jaxpr.sizes):
         compilation = compile_program(jaxpr.plain(), donated, target, options, flagged)
         compilation.traced = jaxpr
@@ -59,13 +59,16 @@ def compile_instance(
     return Compilation(jaxpr, tuple(donated), program, target, options, details, seconds, flagged=flagged)
 
 
-def _fused(
+def _run_passes(
     general: Jaxpr, target: Target, options: CompileOptions, flagged: bool
 ) -> tuple[list[pipeline.Stage], Jaxpr | None]:
-    """The stages and the fused jaxpr; None if a pass needs to know sizes: then each size has a program of its own. A
-    reduction in pairs is written out for one, a long Fourier transform is split by its factors; and types that fit for
-    the sizes that a trace was guarded for may not fit for all, where equal sizes cannot be written in one way (`x +
-    x.reshape(-1, 2).reshape(-1)`: `n // 2 * 2` is n for even sizes)."""
+    """Run the passes over a jaxpr with symbolic sizes, and return the stages and the fused jaxpr.
+
+    The fused jaxpr is None if a pass needs concrete sizes, so that each size is compiled separately. A pairwise
+    reduction is unrolled for its size, for example, and a long Fourier transform is split by its factors. And types
+    that agree for the sizes that guards allow may not agree symbolically (`x + x.reshape(-1, 2).reshape(-1)`: `n // 2 *
+    2` is n for even sizes only).
+    """
     stages: list[pipeline.Stage] = []
     steps = pipeline.FLAGGED_STEPS if flagged else pipeline.ALL_STEPS
     try:
@@ -76,22 +79,22 @@ def _fused(
 
 
 def _reduces_single(fused: Jaxpr) -> Callable[[Mapping[Symbol, int]], bool]:
-    """A function that tells for sizes whether some fusion reduces single elements, such as `x[1:].sum()` of two: that
-    is no reduction, and the program has other fusions."""
+    """Return a predicate of sizes: whether some fusion reduces single elements, such as `x[1:].sum()` of two. That is
+    simplified to no reduction, so that the program has other fusions."""
     symbols = symbols_of_jaxpr(fused)
-    texts = [" and ".join(f"({d}) == 1" for d in dimensions) for dimensions in _reduced_dimensions(fused)]
+    texts = [" and ".join(f"({d}) == 1" for d in dimensions) for dimensions in _reduction_dimensions(fused)]
     if not texts:
         return lambda sizes: False
     any_of = evaluated(" or ".join(f"({text})" for text in dict.fromkeys(texts)), symbols)
     return lambda sizes: any_of(*[sizes[symbol] for symbol in symbols])
 
 
-def _reduced_dimensions(jaxpr: Jaxpr) -> Iterator[list[Expression]]:
-    """Of each reduction that owns a fusion, the dimensions that it reduces, if all of them may be of size 1."""
+def _reduction_dimensions(jaxpr: Jaxpr) -> Iterator[list[Expression]]:
+    """Yield the reduced dimensions of each reduction that is a hero, if all of them may have size 1."""
     for equation in jaxpr.eqns:
         if not is_fusion(equation):
             for body in subjaxprs(equation.params):
-                yield from _reduced_dimensions(body)
+                yield from _reduction_dimensions(body)
             continue
         index = equation.params["hero"]
         hero = None if index is None else equation.params["jaxpr"].eqns[index]
@@ -104,7 +107,7 @@ def _reduced_dimensions(jaxpr: Jaxpr) -> Iterator[list[Expression]]:
 
 
 class DetailsAtSizes(Details):
-    """What became of a jaxpr at sizes on its way to steps; the fused jaxpr is made when somebody asks for it."""
+    """Intermediate forms of a jaxpr at concrete sizes; the fused jaxpr is made when it is first read."""
 
     def __init__(self, program: ProgramAtSizes, stages: list[pipeline.Stage]) -> None:
         self._program, self.stages = program, stages
@@ -115,7 +118,7 @@ class DetailsAtSizes(Details):
 
 
 class Outline(AtSizes):
-    """A fused jaxpr at sizes, but for the jaxprs of its fusions: their kernels are for all sizes of a class."""
+    """Specialises a fused jaxpr to sizes, except the jaxprs of its fusions: their kernels are for a class of sizes."""
 
     def jaxpr(self, jaxpr: Jaxpr) -> Jaxpr:
         return self.outline(jaxpr, {}, self._params)

@@ -1,8 +1,8 @@
-"""The fingerprint of a jaxpr: equal for jaxprs that mean the same to the compiler, in every process.
+"""The fingerprint of a jaxpr: equal in every process for jaxprs that compile to the same code.
 
-It covers types, operations, parameters and the values of literals, in order; not names, lines of the user, or
-rules of differentiation, none of which changes the code. A jaxpr with a parameter that only this process knows, such as
-a Python function, has none.
+It covers types, operations, parameters and the values of literals, in order; names, source lines and rules of
+differentiation do not change the code and are left out. A jaxpr with a parameter that only this process has, such as a
+Python function, has no fingerprint.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from weft.sharding.spec import PartitionSpec, Unconstrained
 
 
 class _NoFingerprint(Exception):
-    """Something in the jaxpr has no text that identifies it."""
+    """Raised for a value without a text that identifies it in every process."""
 
 
 def fingerprint(jaxpr: Jaxpr) -> str | None:
-    """A digest of the jaxpr, or None if it has no fingerprint."""
-    # Cached on the jaxpr: sub-jaxprs are shared, and asked for again and again.
+    """Return a digest of the jaxpr, or None if it has no fingerprint."""
+    # Memoized on the jaxpr, because sub-jaxprs are shared.
     found: list[str | None] = jaxpr.memoize("fingerprint", lambda: [_digest(jaxpr)])
     return found[0]
 
 
-def written(value: Any) -> str | None:
-    """A value as text that no other value has, or None if there is no such text."""
+def write_value(value: Any) -> str | None:
+    """Return a text that identifies a value, or None if it has none."""
     try:
         return _value(value)
     except _NoFingerprint:
@@ -46,6 +46,7 @@ def written(value: Any) -> str | None:
 
 
 def _digest(jaxpr: Jaxpr) -> str | None:
+    """Compute the fingerprint."""
     try:
         text = "\n".join(_lines(jaxpr))
     except _NoFingerprint:
@@ -54,10 +55,11 @@ def _digest(jaxpr: Jaxpr) -> str | None:
 
 
 def _lines(jaxpr: Jaxpr) -> list[str]:
+    """Write a jaxpr as lines of text, its variables as numbers in the order of their definition."""
     index_of: dict[Any, int] = {}
     types: dict[int, str] = {}  # by identity: a jaxpr has few distinct type objects
 
-    def type_of(aval: Type) -> str:
+    def write_type(aval: Type) -> str:
         found = types.get(id(aval))
         if found is None:
             found = types[id(aval)] = _value(aval)
@@ -67,12 +69,12 @@ def _lines(jaxpr: Jaxpr) -> list[str]:
         texts = []
         for v in variables:
             index_of[v] = len(index_of)
-            texts.append(type_of(v.aval))
+            texts.append(write_type(v.aval))
         return ",".join(texts)
 
     def read(atom: Any) -> str:
         if type(atom) is Literal:
-            return f"{_value(atom.val)}:{type_of(atom.aval)}"
+            return f"{_value(atom.val)}:{write_type(atom.aval)}"
         return str(index_of[atom])
 
     lines = [define(jaxpr.constvars), define(jaxpr.invars)]
@@ -94,12 +96,12 @@ def _operation(equation: Equation) -> str:
 
 def _primitive(primitive: Primitive) -> str:
     if not is_builtin(primitive):
-        raise _NoFingerprint  # what it means may change without Weft
+        raise _NoFingerprint  # its definition may change without Weft's files
     return primitive.name
 
 
 def _value(value: Any) -> str:
-    """A value of a parameter as text that no other value has."""
+    """Write a value of a parameter as text that identifies it."""
     write = _WRITERS.get(type(value))
     if write is not None:
         return write(value)
@@ -131,7 +133,7 @@ def _value(value: Any) -> str:
 
 
 def _class(kind: type) -> str:
-    """The name of a class of Weft or of what it is built on: no other class can have it."""
+    """Return the qualified name of a class of Weft or of its dependencies, which identifies it."""
     if kind.__module__.partition(".")[0] not in ("weft", "numpy", "ml_dtypes", "builtins"):
         raise _NoFingerprint
     return f"{kind.__module__}.{kind.__qualname__}"

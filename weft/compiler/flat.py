@@ -1,10 +1,10 @@
-"""Elementwise programs of any length: one kernel for arrays of every size, whose length is an argument.
+"""Flat programs: elementwise programs for arrays of any length, which is an argument of their one kernel.
 
-Outside of jit the same function meets arrays of many shapes. A kernel for each would cost tens of milliseconds every
-time; this one is compiled once for an operation and its dtypes. It goes through the passes and the emitter that every
-program goes through, over arrays of one fixed length; then the bound of its one loop becomes an argument that is
-read when it runs. Lanes do not depend on each other, so an element has the bits that it has in any other kernel.
-The fixed length is too short to be split over threads, and no size that a buffer has for other reasons.
+Outside of jit the same function is called with arrays of many shapes. A kernel for each would cost tens of milliseconds
+every time; this one is compiled once for an operation and its dtypes. It takes the same passes and emitter as every
+program, over arrays of one fixed length; then the bound of its one loop becomes an argument. Lanes do not depend on
+each other, so an element has the same bits as in any other kernel. The fixed length is too short to be split over
+threads, and no other buffer has it as its size.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ MOST_VALUES = 4096
 
 
 def compile_flat(jaxpr: Jaxpr, target: Target, way: Flat, options: CompileOptions = DEFAULT) -> Compilation:
-    """A jaxpr of elementwise operations on arrays of `FLAT_LENGTH` (or scalars), compiled for arrays of every length
-    below `FLAT_MOST`. It has one more argument, the first: the length, an int64. Both ways share one kernel."""
-    # One operation may be defined by many; they are to be one fusion however many they are, and however often a scalar
-    # is read.
+    """Compile a jaxpr of elementwise operations on arrays of `FLAT_LENGTH` (or scalars) for arrays of every length
+    below `FLAT_MOST`. The program has one more argument, the first: the length, an int64. Both `way`s share one kernel.
+    """
+    # One operation may be defined by many others: all of them must be one fusion, however many there are.
     fusion = replace(target.fusion, values=MOST_VALUES, sites=MOST_VALUES, repeated=MOST_VALUES)
     compilation = compile_program(jaxpr, (), replace(target, fusion=fusion), options)
     compilation.traced, compilation.flat = with_length(jaxpr), way
@@ -45,13 +45,13 @@ def compile_flat(jaxpr: Jaxpr, target: Target, way: Flat, options: CompileOption
 
 
 def _of_any_length(program: Program, grain: int) -> Program:
-    """The program, which must be one kernel over its arguments and results, with the length as its first argument."""
+    """Make the length the first argument of a program, which must be one kernel over its arguments and results."""
     if (
         len(program.steps) != 1
         or not isinstance(program.steps[0], Launch)
         or program.aliases != [None] * len(program.results)
     ):
-        raise InternalError(f"The program {program.name} is not one kernel.", stage="flat")
+        raise InternalError(f"The flat program {program.name} must be one kernel.", stage="flat")
     launch = program.steps[0]
     count = Slot(SlotKind.ARGUMENT, dtypes.int64.itemsize, 0)
     for slot in program.arguments:
@@ -65,7 +65,7 @@ def _of_any_length(program: Program, grain: int) -> Program:
 
 
 def _with_length(kernel: Kernel) -> Kernel:
-    """The kernel with a first buffer, the number of iterations that its one loop makes, in blocks for threads."""
+    """Add a first buffer to a kernel, from which its one loop reads its number of iterations, in blocks for threads."""
     loops = [s for s in kernel.body if isinstance(s, Loop)]
     if (
         len(loops) != 1
@@ -73,7 +73,7 @@ def _with_length(kernel: Kernel) -> Kernel:
         or loops[0].stop != FLAT_LENGTH
         or loops[0].limit is not None
     ):
-        raise InternalError(f"The kernel {kernel.name} is not one loop over {FLAT_LENGTH} elements.", stage="flat")
+        raise InternalError(f"The kernel {kernel.name} must be one loop over {FLAT_LENGTH} elements.", stage="flat")
     buffers = {b: replace(b, size=FLAT_MOST) if b.size == FLAT_LENGTH else b for b in kernel.buffers}
     count = Buffer("count", np.dtype(np.int64), 1)
     length = Value(count.dtype)

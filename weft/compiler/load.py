@@ -1,8 +1,8 @@
-"""A Program compiled now, or loaded from disk as an earlier process stored it.
+"""Compilation through the cache on disk: a Program is loaded as an earlier process stored it, or compiled now.
 
-From disk come the steps and the names of kernels, which is all that running takes, and nothing of the compiler is
-loaded. Who looks inside (stages, fusions, profiles by line) asks for the rest, and then the jaxpr is compiled
-after all: by the same rules, so to the same steps.
+A stored Program has its steps and the names of kernels, which is all that is needed to run it, and no module of the
+compiler is imported. The first access to stages, fusions or profiles by line compiles the jaxpr after all, by the same
+rules and so to the same steps.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from weft.base.lazy import lazy
 from weft.base.spans import measured
 from weft.compiler import cache
 from weft.compiler.compilation import Compilation, Flat, Tuner, with_length
-from weft.compiler.fingerprint import fingerprint, written
+from weft.compiler.fingerprint import fingerprint, write_value
 from weft.compiler.program import stored
 from weft.compiler.program.ir import Begin, Program
-from weft.compiler.schedules import pinned
+from weft.compiler.schedules import get_pin
 from weft.compiler.target.target import Target
 from weft.ir.at_sizes import JaxprAtSizes
 from weft.ir.jaxpr import Jaxpr, Var
@@ -35,7 +35,7 @@ else:
     flat_programs = lazy("weft.compiler.flat")
 
 
-def compilation_of(
+def load_or_compile(
     jaxpr: Jaxpr,
     donated: Sequence[bool],
     target: Target,
@@ -45,31 +45,40 @@ def compilation_of(
     flat: Flat = Flat.NO,
     begin: Begin | None = None,
 ) -> Compilation:
-    """The program with its memory planned, ready to be linked; with one flag for all its checks, or a trap for each.
-    A flat one is for arrays of any length, which is its first argument (`compiler/flat.py`). `begin` is told of steps
-    as they are built, if they are."""
+    """Load a program from the cache, or compile and store it: its memory is planned, and it is ready to be linked.
+
+    Args:
+        jaxpr: the traced program.
+        donated: which arguments' memory results may take.
+        target: the machine.
+        options: the options of the compiler.
+        flagged: whether checks set one flag for the whole program, instead of a trap for each.
+        tune: measures schedules of contractions before these are chosen.
+        flat: whether the program is for arrays of any length (`compiler/flat.py`).
+        begin: called with each step that is built, so that its kernel can be compiled meanwhile.
+    """
     donated = tuple(donated)
     if isinstance(jaxpr, JaxprAtSizes) and options.debugs:
-        jaxpr = jaxpr.plain()  # which value was the first is told by numbers
+        jaxpr = jaxpr.plain()  # codes of values and elements need concrete sizes
     if isinstance(jaxpr, JaxprAtSizes):
-        # Its kernels are on disk, but not the program: that takes less to make than to read.
+        # Only its kernels are on disk: the program is faster to make than to read.
         return family.compile_instance(jaxpr, donated, target, options, flagged)
     seconds: dict[str, float] = {}
     key = None
     if is_storing(options):
         with measured(seconds, "compile", "fingerprint"):
-            # Without measured contractions the Program may be another one.
+            # Measured contractions may change the Program, so `tune` is part of the key.
             kind = [] if flat is Flat.NO else [flat.value]
             key = _key(jaxpr, target, options, donated, flagged, tune is not None, *kind)
     if key is not None:
         with measured(seconds, "compile", "program from disk"):
-            program = stored_program(key, jaxpr.name)
+            program = load_program(key, jaxpr.name)
         events.happened.tell(events.CACHE_REQUEST)
         events.happened.tell(events.CACHE_MISS if program is None else events.CACHE_HIT)
         if program is not None:
             events.took(events.CACHE_RETRIEVAL, seconds["program from disk"], fun_name=jaxpr.name)
         if program is not None:
-            result = stored_compilation(jaxpr, donated, program, target, options, flagged, flat)
+            result = from_steps(jaxpr, donated, program, target, options, flagged, flat)
             result.seconds, result.key = seconds, key
             return result
     result = _compile(jaxpr, donated, target, options, flagged, flat, tune, begin=begin)
@@ -81,16 +90,15 @@ def compilation_of(
 
 
 def is_storing(options: CompileOptions) -> bool:
-    """Whether what is compiled is stored on disk, and looked for there."""
+    """Return whether programs are stored on disk and loaded from there."""
     return cache.folder() is not None and not options.verifies and not os.environ.get("WEFT_DUMP")
 
 
-def stored_program(key: str, name: str) -> Program | None:
-    """The steps that are on disk under a key, if there are any and no other schedules were measured since then, which
-    hold for them too."""
+def load_program(key: str, name: str) -> Program | None:
+    """Load the steps stored under a key; None if there are none, or other schedules were pinned since then."""
     content = cache.load_program(key)
     program = None if content is None else stored.from_bytes(content, name)
-    if program is None or not all(pinned(k) in (None, chosen) for k, chosen in program.schedules.items()):
+    if program is None or not all(get_pin(k) in (None, chosen) for k, chosen in program.schedules.items()):
         return None
     return program
 
@@ -104,7 +112,7 @@ def store_program(key: str, program: Program) -> str | None:
     return key
 
 
-def stored_compilation(
+def from_steps(
     jaxpr: Jaxpr,
     donated: Sequence[bool],
     program: Program,
@@ -113,15 +121,12 @@ def stored_compilation(
     flagged: bool = False,
     flat: Flat = Flat.NO,
 ) -> Compilation:
-    """A program whose steps are known, by their kernels' names at least; compiled after all when somebody looks
-    inside."""
+    """Make a compilation of loaded steps, which compiles the jaxpr when its intermediate forms are first read."""
     traced = jaxpr if flat is Flat.NO else with_length(jaxpr)
-    compile_again = functools.partial(
+    again = functools.partial(
         _compile, jaxpr, donated, target, options, flagged, flat, None, schedules=program.schedules
     )
-    return Compilation(
-        traced, tuple(donated), program, target, options, flagged=flagged, flat=flat, recompile=compile_again
-    )
+    return Compilation(traced, tuple(donated), program, target, options, flagged=flagged, flat=flat, recompile=again)
 
 
 def _compile(
@@ -140,14 +145,14 @@ def _compile(
     return compiler.compile_program(jaxpr, donated, target, options, flagged, tune, schedules, begin)
 
 
-def compiled_again(
+def compile_again(
     jaxpr: Jaxpr, donated: Sequence[bool], target: Target, options: CompileOptions, schedules: Mapping[str, str]
 ) -> Compilation:
-    """A jaxpr whose steps are on disk compiled to the same steps."""
+    """Compile a jaxpr to the steps that it has on disk, with the same schedules."""
     return _compile(jaxpr, donated, target, options, False, Flat.NO, None, schedules)
 
 
-def typed_compilation(
+def from_types(
     name: str,
     args: Sequence[Type],
     results: Sequence[Type],
@@ -157,15 +162,15 @@ def typed_compilation(
     options: CompileOptions,
     recompile: Callable[[], Compilation],
 ) -> Compilation:
-    """A program whose steps are known, and of the jaxpr only the types; `recompile` makes the rest when somebody looks
-    inside."""
+    """Make a compilation of loaded steps without a jaxpr, from the types of its arguments and results; `recompile`
+    makes the intermediate forms when they are first read."""
     traced = Jaxpr((), [Var(t) for t in args], [Var(t) for t in results], [], (), name)
     return Compilation(traced, tuple(donated), program, target, options, recompile=recompile)
 
 
 def _key(jaxpr: Jaxpr, target: Target, options: CompileOptions, *details: Any) -> str | None:
-    """The name of the program on disk, or None if it cannot have one."""
-    meaning, settings = fingerprint(jaxpr), written(options.tracing)
+    """Make the key of a program on disk, or None if it has no fingerprint."""
+    meaning, settings = fingerprint(jaxpr), write_value(options.tracing)
     if meaning is None or settings is None:
         return None
     return cache.program_key(f"{meaning} {settings} {details}", target)

@@ -1,9 +1,9 @@
-"""The compiler, step by step: read this file first.
+"""The passes of the compiler, in order: read this file first.
 
-Every step is a pure function from jaxpr to jaxpr. A `Spec` says in what form a jaxpr is between two steps; it is
+Every pass is a pure function from jaxpr to jaxpr. A `Spec` describes the form of a jaxpr between two passes; it is
 checked, with the types of every equation, if `CompileOptions.verifies`. With `WEFT_DUMP=folder` in the environment each
-jaxpr gets a folder in there, with one text a step (`05_canonicalize.txt`) and the time that it took; `dump` adds what
-comes after the passes.
+jaxpr gets a folder in there, with its text after each pass (`05_canonicalize.txt`) and the time that the pass took;
+`dump` adds the Program and its kernels.
 """
 
 from __future__ import annotations
@@ -141,9 +141,9 @@ class Step:
         return self.function.__name__
 
     def run(self, jaxpr: Jaxpr, target: Target, options: CompileOptions = DEFAULT) -> Jaxpr:
-        if self.for_options:
-            return self.function(jaxpr, options)
-        return self.function(jaxpr, target) if self.for_target else self.function(jaxpr)
+        """Apply the pass."""
+        arguments = (*[target][: self.for_target], *[options][: self.for_options])
+        return self.function(jaxpr, *arguments)
 
 
 # All passes over a jaxpr before kernels are emitted, in this order.
@@ -159,13 +159,13 @@ ALL_STEPS = (
     Step(fold_constants, needs=CANONICAL, makes=CANONICAL),
     Step(simplify, needs=CANONICAL, makes=CANONICAL),
     Step(merge_equal, needs=CANONICAL, makes=CANONICAL),
-    Step(accumulate, needs=CANONICAL, makes=CANONICAL),  # totals of loops, where they change
-    Step(hoist, needs=CANONICAL, makes=CANONICAL, for_target=True),  # what is the same in every iteration, before loops
+    Step(accumulate, needs=CANONICAL, makes=CANONICAL),  # carries of loops, at the slices that change
+    Step(hoist, needs=CANONICAL, makes=CANONICAL, for_target=True),  # loop-invariant equations, before loops
     Step(drop_dead, needs=CANONICAL, makes=CANONICAL),
     Step(defer, needs=CANONICAL, makes=CANONICAL),  # contractions summed by loops, after them; may round otherwise
     Step(orient, needs=CANONICAL, makes=CANONICAL),  # no transposes around contractions; so may these
     Step(compose, needs=CANONICAL, makes=CANONICAL, for_target=True),  # what one call of a library computes
-    Step(fuse, needs=CANONICAL, makes=FUSED, for_target=True),
+    Step(fuse, needs=CANONICAL, makes=FUSED, for_target=True, for_options=True),
 )
 # Those of them that change no bit, up to fusion.
 STEPS = tuple(
@@ -200,8 +200,17 @@ def run(
     check: bool | None = None,
     folder: pathlib.Path | None = None,
 ) -> Jaxpr:
-    """The jaxpr after all steps. `log` gets one stage a step; `check` (by default `options.verifies`) checks the
-    form between them; their texts are written to `folder`, by default a new one where WEFT_DUMP says so."""
+    """Run passes over a jaxpr.
+
+    Args:
+        jaxpr: the program.
+        target: the machine that it is compiled for.
+        steps: the passes.
+        options: the options of the compiler.
+        log: gets the stage after each pass.
+        check: whether the form of the jaxpr is checked between passes; None: as `options` say.
+        folder: gets the text after each pass; None: a new folder if WEFT_DUMP is set.
+    """
     check = options.verifies if check is None else check
     folder = dump_folder(jaxpr.name) if folder is None else folder
     if folder is not None:
@@ -224,7 +233,7 @@ def run(
 
 
 def stage_text(stage: Stage) -> str:
-    """What a dump says of a stage."""
+    """Format a stage for a dump."""
     head = f"# {stage.name}, {stage.seconds * 1e3:.3f} ms"
     return f"{head}\n{stage.text}\n" if stage.changed else f"{head} (unchanged)\n"
 
@@ -233,7 +242,7 @@ _dump_count = itertools.count()
 
 
 def dump_folder(name: str) -> pathlib.Path | None:
-    """A new folder for the texts of one jaxpr, if WEFT_DUMP asks for them."""
+    """Make a folder for the texts of one jaxpr, if WEFT_DUMP is set."""
     root = os.environ.get("WEFT_DUMP")
     if not root:
         return None

@@ -1,4 +1,4 @@
-"""Which of the user's lines a step is for, and what it costs: the link between source, equations, kernels and times."""
+"""Source lines and costs of steps: the link between the user's lines, equations, kernels and times."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import NamedTuple, TypeVar
 
 from weft.base.source import Location
-from weft.compiler.analysis import operations_of
+from weft.compiler.analysis import count_operations
 from weft.compiler.fuse.classify import structure
 from weft.compiler.fuse.cost import equation_cost, equation_flops
 from weft.compiler.fuse.fusion import fusion
@@ -22,18 +22,19 @@ Part = TypeVar("Part")
 
 
 class Line(NamedTuple):
-    """A line of the user's."""
+    """Line of the user's source."""
 
     file: str
     number: int
 
     @staticmethod
     def of(location: Location) -> Line:
+        """Return the line of a location."""
         return Line(location.file, location.line)
 
 
 class StepCost(NamedTuple):
-    """What a step does each time it runs. `work` counts a function as the additions that take as long."""
+    """Cost of one run of a step. `work` counts a transcendental function as the additions that take as long."""
 
     flops: float = 0.0
     functions: float = 0.0
@@ -43,24 +44,27 @@ class StepCost(NamedTuple):
 
     @property
     def bytes(self) -> float:
+        """Bytes read and written."""
         return self.read + self.written
 
     def times(self, scale: float) -> StepCost:
+        """Return the cost multiplied by a number."""
         return StepCost(*(scale * count for count in self))
 
     def plus(self, other: StepCost) -> StepCost:
+        """Return the sum of two costs."""
         return StepCost(*(a + b for a, b in zip(self, other, strict=True)))
 
 
-def equations_of(equation: Equation) -> tuple[Equation, ...]:
-    """The equations that one of the fused jaxpr is made of."""
+def get_equations(equation: Equation) -> tuple[Equation, ...]:
+    """Return the equations of a fusion, or a single one that is not fused."""
     return equation.params["jaxpr"].eqns if equation.primitive is fusion else (equation,)
 
 
-def lines_of(equation: Equation) -> dict[Line, float]:
-    """The lines that an equation of the fused jaxpr is for, each with its share of the work; they add up to 1."""
+def get_lines(equation: Equation) -> dict[Line, float]:
+    """Return the source lines of a fused equation with their shares of its work, which add up to 1."""
     weights: dict[Line, float] = {}
-    for inner in equations_of(equation):
+    for inner in get_equations(equation):
         source = inner.source or equation.source
         if source is not None:
             line = Line.of(source)
@@ -68,18 +72,18 @@ def lines_of(equation: Equation) -> dict[Line, float]:
     return _shares(weights)
 
 
-def scopes_of(equation: Equation) -> dict[str, float]:
-    """The named scopes that an equation of the fused jaxpr is in, with their shares: `encoder/layer1`."""
+def get_scopes(equation: Equation) -> dict[str, float]:
+    """Return the named scopes of a fused equation, such as `encoder/layer1`, with their shares of its work."""
     weights: dict[str, float] = {}
-    for inner in equations_of(equation):
-        # Transformations are in the stack as calls.
+    for inner in get_equations(equation):
+        # The stack also has transformations, written as calls.
         name = "/".join(part for part in inner.stack if "(" not in part)
         weights[name] = weights.get(name, 0.0) + _weight(inner)
     return _shares(weights)
 
 
 def _weight(equation: Equation) -> float:
-    """How much of a fusion's time an equation is likely to take: its flops, or one for each element that it copies."""
+    """Estimate an equation's share of a fusion's time: its flops, or one for each element that it copies."""
     shapes = [v.aval.shape for v in equation.outvars if isinstance(v.aval, ArrayType)]
     elements = float(max((element_count(shape) for shape in shapes), default=1))
     properties = structure(equation)
@@ -87,16 +91,16 @@ def _weight(equation: Equation) -> float:
 
 
 def step_lines(step: Step) -> dict[Line, float]:
-    """The lines that a step is for, with their shares."""
-    found = lines_of(step.origin) if step.origin is not None else {}
+    """Return the source lines of a step with their shares of its work."""
+    found = get_lines(step.origin) if step.origin is not None else {}
     if not found and step.line is not None:
         found = {Line.of(step.line): 1.0}
     return found
 
 
 def costs(steps: Iterable[Step]) -> dict[Step, StepCost]:
-    """What each step costs. Where an equation has several kernels they share its flops by how much work they are and
-    its bytes by the memory that they read and write; where it calls a library, the call has all of it."""
+    """Estimate the cost of each step. Several kernels of one equation share its flops in proportion to their work, and
+    its bytes in proportion to the memory that they access; a library call gets all of its equation's cost."""
     groups: dict[int, list[Step]] = {}
     found: dict[Step, StepCost] = {}
     for step in steps:
@@ -118,8 +122,8 @@ def costs(steps: Iterable[Step]) -> dict[Step, StepCost]:
         if calls:
             by_bytes = by_flops = {**dict.fromkeys(launches, 0.0), **dict.fromkeys(calls, 1.0)}
         else:
-            # One that only packs an operand is little work, but copies all of it.
-            by_bytes = {step: float(touched_bytes(step)) for step in launches}
+            # A kernel that packs an operand does little work, but copies all of it.
+            by_bytes = {step: float(count_bytes(step)) for step in launches}
             # Kernels that only copy have no flops, unless all of them do.
             by_flops = {step: launch_work(step, ANY.kernel) * _computes(step.full.body) for step in launches}
         bytes_share, flops_share = _shares(by_bytes), _shares(by_flops if any(by_flops.values()) else by_bytes)
@@ -134,19 +138,19 @@ def costs(steps: Iterable[Step]) -> dict[Step, StepCost]:
     return found
 
 
-def touched_bytes(step: Step) -> int:
-    """The bytes of all memory that a step reads or writes."""
+def count_bytes(step: Step) -> int:
+    """Return the bytes of all memory that a step reads or writes."""
     return sum(slot.size for slot in dict.fromkeys((*step.reads, *step.writes)))
 
 
 def _shares(weights: dict[Part, float]) -> dict[Part, float]:
-    """Weights that add up to 1."""
+    """Scale weights so that they add up to 1."""
     total = sum(weights.values())
     return {part: weight / total if total else 1 / len(weights) for part, weight in weights.items()}
 
 
 def _computes(body: Iterable[Statement]) -> bool:
-    """Whether a kernel has any operation on values."""
+    """Return whether a kernel has an operation on values, other than loads and stores."""
     return any(
         isinstance(statement, Compute) or (isinstance(statement, (Loop, If)) and _computes(statement.body))
         for statement in body
@@ -154,7 +158,8 @@ def _computes(body: Iterable[Statement]) -> bool:
 
 
 def _equation(equation: Equation | None) -> StepCost:
+    """Estimate the cost of a fused equation."""
     if equation is None:
         return StepCost()
     cost = equation_cost(equation)
-    return StepCost(*operations_of(equation), cost.flops, cost.read, cost.written)
+    return StepCost(*count_operations(equation), cost.flops, cost.read, cost.written)

@@ -1,10 +1,10 @@
-"""Which schedule a contraction gets: the one that was quickest on this machine, or the one that the cost model prefers.
+"""Schedules of contractions: the fastest one measured on this machine, or the one that the cost model prefers.
 
-A schedule is an index into those that the emitter has for a fusion, all of which compute the same bits; or "library",
-for a matmul that a library computes, whose bits are its own. What was measured once (`runtime/cpu/tuning.py`) is pinned
-on disk beside the code, and never changes after: a contraction that was not measured when it was first compiled is
-pinned as it was compiled if another choice would change its bits. What continues on another machine, or after the
-folder was lost, brings its pins along (`pins`, `pin_here`).
+A schedule is an index into those that the emitter has for a fusion, which all compute the same bits; or "library", for
+a matmul that a library computes with its own bits. A measured schedule (`runtime/cpu/tuning.py`) is pinned on disk
+beside the code, and never changes after: a contraction that was first compiled without being measured is pinned as it
+was compiled if another choice would change its bits. Work that continues on another machine, or after the folder was
+lost, can bring its pins along (`pins`, `pin_here`).
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ KINDS = frozenset({"contraction", "convolution"})
 _pins: dict[str, str] = {}
 
 
-def key_of(jaxpr: Jaxpr, hero: int | None, target: Target) -> str | None:
-    """The name under which the schedule of a fusion is pinned, or None if it cannot be pinned."""
+def make_key(jaxpr: Jaxpr, hero: int | None, target: Target) -> str | None:
+    """Make the key under which the schedule of a fusion is pinned, or None if it has no fingerprint."""
     meaning = fingerprint(jaxpr)
     if meaning is None:
         return None
     return cache.schedule_key(f"{meaning} {hero}", target)
 
 
-def pinned(key: str) -> str | None:
-    """The schedule that was pinned, if one was."""
+def get_pin(key: str) -> str | None:
+    """Return the pinned schedule, or None."""
     found = _pins.get(key)
     if found is None:
         found = cache.load_schedule(key)
@@ -44,26 +44,26 @@ def pinned(key: str) -> str | None:
 
 
 def pin(key: str, schedule: str) -> str:
-    """Pin a schedule, unless another process was first; returns the pinned one."""
-    if pinned(key) is None:
+    """Pin a schedule unless another process was first, and return the pinned one."""
+    if get_pin(key) is None:
         cache.store_schedule(key, schedule)
         _pins[key] = cache.load_schedule(key) or schedule
     return _pins[key]
 
 
 def pins() -> dict[str, str]:
-    """The schedules that are pinned and that this process has asked for, by key."""
+    """Return the pinned schedules that this process has read, by key."""
     return dict(_pins)
 
 
 def pin_here(schedules: Mapping[str, str]) -> None:
-    """Have programs that are compiled from now on, in this process, get schedules that were pinned elsewhere; they come
-    before those on disk, which stay what they are."""
+    """Use schedules that were pinned elsewhere for programs that this process compiles from now on. They have priority
+    over those on disk, which stay."""
     _pins.update(schedules)
 
 
 class Schedules:
-    """The choices for one Program; `chosen` has them by key. `preset` ones come before what is pinned."""
+    """Schedules chosen for one Program, by key in `chosen`; those in `preset` have priority over pinned ones."""
 
     def __init__(self, target: Target, preset: Mapping[str, str] | None = None) -> None:
         self.target = target
@@ -71,11 +71,11 @@ class Schedules:
         self.chosen: dict[str, str] = {}
 
     def choose(self, jaxpr: Jaxpr, hero: int | None, default: str, changes_bits: bool) -> str:
-        """The schedule of a fusion. `changes_bits`: there are schedules whose bits are not those of the default."""
-        key = key_of(jaxpr, hero, self.target)
+        """Choose the schedule of a fusion; `changes_bits` says that some schedules have other bits than the default."""
+        key = make_key(jaxpr, hero, self.target)
         if key is None:
             return default
-        chosen = self.preset.get(key) or pinned(key)
+        chosen = self.preset.get(key) or get_pin(key)
         if chosen is None:
             chosen = pin(key, default) if changes_bits else default
         self.chosen[key] = chosen
@@ -83,7 +83,7 @@ class Schedules:
 
 
 def alone(equation: Equation) -> Jaxpr:
-    """An equation as a jaxpr of its own, which is what the fusion of it alone would be."""
+    """Make a jaxpr of one equation, equal to that of its fusion if nothing is fused with it."""
     variables: dict[Any, Var] = {}
     for atom in equation.invars:
         if type(atom) is not Literal:
@@ -95,6 +95,6 @@ def alone(equation: Equation) -> Jaxpr:
 
 
 def has_library_alternative(jaxpr: Jaxpr, target: Target) -> bool:
-    """Whether a jaxpr is one matmul, which our kernels and a library can compute."""
+    """Return whether a jaxpr is a single matmul that both Weft's kernels and a library can compute."""
     (first, *others) = jaxpr.eqns
     return first.primitive is dot_general and not others and suits_library(first, target)

@@ -1,4 +1,4 @@
-"""Check what the compiler makes of a jaxpr, at the two levels below it: the Program and its kernels."""
+"""Verification of the two levels below the jaxpr: the Program and its kernels."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from weft.compiler.program.ir import Launch, Program
 
 def verify_program(program: Program, spaces: Sequence[str]) -> Program:
     """Raise `InternalError` unless a Program and every kernel that it launches are well formed, for a target with these
-    memory spaces; returns the Program."""
+    memory spaces; return the Program."""
     launched = {(id(s.full), s.sizes): s for s in program.all_steps() if isinstance(s, Launch)}
     for step in launched.values():
         kernels.verify(step.concrete)

@@ -21,7 +21,7 @@ from weft.compiler.kernel.ir import GroupMatmul, Kernel
 from weft.compiler.program.assign import Lifetimes
 from weft.compiler.program.ir import Call, Launch, Slot, Step
 from weft.compiler.program.printer import step_texts
-from weft.compiler.provenance import Line, StepCost, costs, equations_of, lines_of, step_lines, touched_bytes
+from weft.compiler.provenance import Line, StepCost, costs, count_bytes, get_equations, get_lines, step_lines
 from weft.explain.measure import Measurement
 from weft.explain.origins import map_equations_to_fusions
 from weft.ir.jaxpr import Equation, Jaxpr, Var, subjaxprs
@@ -50,7 +50,7 @@ class Collector:
         self.unit_ids: dict[int, str] = {id(e): f"f{n}" for n, (e, _) in enumerate(self.units)}
         self.makers: dict[Any, str] = {}  # the fusion that a value comes from
         for equation, _ in self.units:
-            for inner in equations_of(equation):
+            for inner in get_equations(equation):
                 for v in inner.outvars:
                     self.makers.setdefault(v, self.unit_ids[id(equation)])
         self.steps = list(self.program.all_steps())
@@ -117,11 +117,11 @@ class Collector:
         printer = Printer(False, [], False, 100)
         for equation, depth in self.units:
             key = self.unit_ids[id(equation)]
-            inner = equations_of(equation)
+            inner = get_equations(equation)
             params = equation.params
             is_fusion = equation.primitive is fusion
             hero = params["hero"] if is_fusion else None
-            lines = lines_of(equation)
+            lines = get_lines(equation)
             self.relate([key], [self.line(line) for line in lines])
             heads = inner if is_fusion or not subjaxprs(params) else ()
             found.append(
@@ -166,7 +166,7 @@ class Collector:
         printer = Printer(False, [], False, 100)
         by_line: dict[Line, list[str]] = {}
         for equation, _ in self.units:
-            for line in lines_of(equation):
+            for line in get_lines(equation):
                 by_line.setdefault(line, []).append(self.unit_ids[id(equation)])
         steps_of: dict[str, list[str]] = {}
         for row in self._step_rows:
@@ -228,7 +228,7 @@ class Collector:
     def _limit(self, step: Step, cost: StepCost, count: int) -> float:
         """Return the least seconds that all runs of a step could take on this machine."""
         by_units = isinstance(step, Call) or _multiplies_by_units(step)
-        return count * self.limits.seconds(cost.work, cost.bytes, touched_bytes(step), by_units)
+        return count * self.limits.seconds(cost.work, cost.bytes, count_bytes(step), by_units)
 
     def _kernel(self, step: Step) -> str | None:
         name = self.inside.code_name(step)

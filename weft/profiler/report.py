@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from weft.base.source import Location
 from weft.compiler.kernel.printer import kernel_symbol
 from weft.compiler.program.ir import Call, Launch, Step
-from weft.compiler.provenance import Line, StepCost, costs, scopes_of, step_lines
+from weft.compiler.provenance import Line, StepCost, costs, get_scopes, step_lines
 from weft.profiler.recorder import Key, Recorder, Steps
 
 # What is going on, in words. Spans of other categories are the user's own.
@@ -199,7 +199,7 @@ def _scopes(recorder: Recorder) -> dict[str, float]:
     found: dict[str, float] = {}
     for steps in recorder.programs.values():
         for step, taken in zip(steps.steps, steps.nanoseconds, strict=True):
-            for name, share in (scopes_of(step.origin) if step.origin is not None else {"": 1.0}).items():
+            for name, share in (get_scopes(step.origin) if step.origin is not None else {"": 1.0}).items():
                 found[name] = found.get(name, 0.0) + share * taken * 1e-9
     return found
 

@@ -15,8 +15,8 @@ import numpy as np
 from weft.base.compile_options import CompileOptions
 from weft.compiler import cache
 from weft.compiler.compilation import Compilation
-from weft.compiler.fingerprint import fingerprint, written
-from weft.compiler.load import compiled_again, is_storing, stored_program, typed_compilation
+from weft.compiler.fingerprint import fingerprint, write_value
+from weft.compiler.load import compile_again, from_types, is_storing, load_program
 from weft.compiler.program.stored import NotStored, from_json, to_json, type_from_json, type_to_json
 from weft.compiler.target.target import Target
 from weft.ir.jaxpr import Jaxpr, Var, constants_to_arguments
@@ -54,7 +54,7 @@ def partition_key(
     if not is_storing(options) or mesh.is_multi_process:
         return None
     meaning = fingerprint(jaxpr)
-    rest = written((mesh, tuple(in_dims), tuple(out_dims), tuple(donated), options.tracing))
+    rest = write_value((mesh, tuple(in_dims), tuple(out_dims), tuple(donated), options.tracing))
     if meaning is None or rest is None:
         return None
     return cache.program_key(f"partition {meaning} {rest}", target)
@@ -85,15 +85,15 @@ def read(
     None if any of it is missing. `partitioned` repeats the partitioning if the program is inspected.
     """
     found = load(key)
-    program = None if found is None else stored_program(found.program, name)
+    program = None if found is None else load_program(found.program, name)
     if found is None or program is None:
         return None
     constants = [array_type(c.shape, c.dtype) for c in found.constants]
     flags = (*[False] * len(constants), *found.taken) if any(found.taken) else ()
     schedules = program.schedules
-    recompile = lambda: compiled_again(constants_to_arguments(partitioned().jaxpr), flags, target, options, schedules)
+    recompile = lambda: compile_again(constants_to_arguments(partitioned().jaxpr), flags, target, options, schedules)
     types = [*constants, *found.in_types], found.out_types
-    compilation = typed_compilation(name, *types, flags, program, target, options, recompile)
+    compilation = from_types(name, *types, flags, program, target, options, recompile)
     compilation.key = found.program
     constvars, invars, outvars = ([Var(t) for t in side] for side in (constants, found.in_types, found.out_types))
     return found, Jaxpr(constvars, invars, outvars, [], found.constants, name), compilation

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from weft.base.settings import config
+from weft.base.compile_options import DEFAULT, CompileOptions
 from weft.compiler.fuse.build import build
 from weft.compiler.fuse.cost import Reason
 from weft.compiler.fuse.fusion import fusion
@@ -35,20 +35,21 @@ from weft.ir.fusing import CONTROL
 from weft.ir.jaxpr import Equation, Jaxpr, drop_dead
 
 
-def fuse(jaxpr: Jaxpr, target: Target) -> Jaxpr:
+def fuse(jaxpr: Jaxpr, target: Target, options: CompileOptions = DEFAULT) -> Jaxpr:
     """Group the equations of a jaxpr and of its sub-jaxprs into fusions for a machine."""
-    return jaxpr.memoize(("fuse", target), lambda: _fuse(jaxpr, target)[0])
+    return jaxpr.memoize(("fuse", target, options.verifies), lambda: _fuse(jaxpr, target, options)[0])
 
 
 def refusals(jaxpr: Jaxpr, target: Target) -> tuple[Reason, ...]:
     """Return the reasons why operations of the jaxpr were not fused, in the order of the decisions."""
-    return jaxpr.memoize(("fusion refusals", target), lambda: _fuse(jaxpr, target)[1])
+    return jaxpr.memoize(("fusion refusals", target), lambda: _fuse(jaxpr, target, DEFAULT)[1])
 
 
-def _fuse(jaxpr: Jaxpr, target: Target) -> tuple[Jaxpr, tuple[Reason, ...]]:
+def _fuse(jaxpr: Jaxpr, target: Target, options: CompileOptions) -> tuple[Jaxpr, tuple[Reason, ...]]:
+    """Return the fused jaxpr and the refusals."""
     alive = drop_dead(jaxpr, [True] * len(jaxpr.outvars))[0]
     graph = FusionGraph(alive, target)
-    check = config.enable_checks
+    check = options.verifies
     for mechanism in (fuse_rows, fuse_instructions, merge_fusions):
         mechanism(graph)
         if check:
@@ -58,21 +59,22 @@ def _fuse(jaxpr: Jaxpr, target: Target) -> tuple[Jaxpr, tuple[Reason, ...]]:
         ordered_mechanism(graph, order)
         if check:
             verify_graph(graph, ordered_mechanism.__name__, order)
-    unfused = {n.index: inside(n.equation, target, n.role == CONTROL) for n in graph.nodes if n.unfused}
+    unfused = {n.index: inside(n.equation, target, options, n.role == CONTROL) for n in graph.nodes if n.unfused}
     return build(graph, order, unfused), tuple(graph.refusals)
 
 
-def inside(equation: Equation, target: Target, control: bool) -> Equation:
+def inside(equation: Equation, target: Target, options: CompileOptions, control: bool) -> Equation:
     """Fuse the sub-jaxprs of an unfused equation if it is control flow."""
     if not control or equation.primitive is fusion:
         return equation
-    params = {name: _inside_value(value, target.inside(equation)) for name, value in equation.params.items()}
-    return equation.replace(params=params)
+    within = target.inside(equation)
+    return equation.replace(params={name: _fuse_param(v, within, options) for name, v in equation.params.items()})
 
 
-def _inside_value(value: Any, target: Target) -> Any:
+def _fuse_param(value: Any, target: Target, options: CompileOptions) -> Any:
+    """Fuse the jaxprs in the value of a parameter."""
     if isinstance(value, Jaxpr):
-        return fuse(value, target)
+        return fuse(value, target, options)
     if type(value) is tuple and value and all(isinstance(item, Jaxpr) for item in value):
-        return tuple(fuse(item, target) for item in value)
+        return tuple(fuse(item, target, options) for item in value)
     return value

@@ -1,7 +1,7 @@
 """The fusion graph: nodes (equations), groups (the fusions that they become), and the order of groups.
 
 It is the one mutable structure of the compiler. These invariants hold between two fusion mechanisms; `invariants.py`
-verifies them if `enable_checks` is on. A group without members was merged into others, and is not meant here.
+verifies them if `CompileOptions.verifies`. A group without members was merged into others, and is not meant here.
 
 Nodes:
 - `node in group.members.values()` exactly if `group in node.groups`; unfused nodes are in no group of the graph.

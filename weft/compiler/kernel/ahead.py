@@ -26,8 +26,8 @@ LEAST_THREADS = 1 << 19
 
 
 def vectors_of_thread(body: Sequence[Statement], variable: Variable, lanes: int, counts: Sequence[int]) -> int:
-    """Return the number of iterations per thread for loops with trip counts `counts`, of which the innermost has
-    `variable` and vector lanes.
+    """Return the number of iterations per thread for loops with trip counts `counts`; the innermost has `variable`
+    and vector lanes.
 
     The iterations of one thread are equally spaced in the outermost loop.
     """

@@ -310,7 +310,7 @@ class _Run:
             self.values[carry.result] = final
 
     def lane_iterations(self, loop: Loop, count: int, carried: list[np.ndarray]) -> list[np.ndarray]:
-        """Run the iterations in vectors, the last of which may have fewer lanes; return the final carries."""
+        """Run the iterations in vectors (the last one may have fewer lanes), and return the final carries."""
         carried = [np.array(np.broadcast_to(c, loop.width)) for c in carried]
         self.lanes = loop.variable
         for first in range(0, count, loop.width):

@@ -22,7 +22,7 @@ from weft.base.settings import config
 from weft.compiler.compilation import Compilation, Flat, Tuner
 from weft.compiler.kernel.ir import Kernel, NamedKernel
 from weft.compiler.kernel.printer import kernel_symbol
-from weft.compiler.load import compilation_of
+from weft.compiler.load import load_or_compile
 from weft.compiler.program import times
 from weft.compiler.program.frame import TAPES, CallFrame
 from weft.compiler.program.ir import TAPE_ROUTINES, Call, Launch, Loop, Step, While, byte_size
@@ -569,7 +569,7 @@ def compile_executable(
     """
     tuner = tune if config.autotune_milliseconds else None
     ahead = Ahead(target, WORTH_MORE, devices)
-    compilation = compilation_of(jaxpr, donated, target, options, again is not None, tuner, Flat(flat), ahead.steps)
+    compilation = load_or_compile(jaxpr, donated, target, options, again is not None, tuner, Flat(flat), ahead.steps)
     if scheduled is not None:
         compilation = scheduled(compilation)
     if meanwhile is not None:

@@ -42,7 +42,7 @@ def limits() -> Limits:
 @functools.cache
 def _limits(threads: int) -> Limits:
     folder = cache.folder()
-    key = cache.key_of(f"limits {VERSION} {threads}", host(), link.Tier.FULL.name)
+    key = cache.make_key(f"limits {VERSION} {threads}", host(), link.Tier.FULL.name)
     path = None if folder is None else folder / f"{key}.json"
     if path is not None:
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):

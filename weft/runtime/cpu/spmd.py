@@ -17,8 +17,8 @@ from weft.base.lazy import lazy
 from weft.base.memo import Memo
 from weft.compiler import cache
 from weft.compiler.compilation import Compilation
-from weft.compiler.fingerprint import written
-from weft.compiler.load import compiled_again, is_storing, store_program, stored_program, typed_compilation
+from weft.compiler.fingerprint import write_value
+from weft.compiler.load import compile_again, from_types, is_storing, load_program, store_program
 from weft.compiler.program.assign import assign, slot_address
 from weft.compiler.program.frame import FIRST_ARGUMENT, TAPES, TEMPORARIES
 from weft.compiler.program.ir import ALIGNMENT, DEFAULT_SPACE, Communicate, Start, byte_size
@@ -153,9 +153,9 @@ class DevicesExecutable:
         target, name = self.target, f"{equation.primitive.name} of {members}"
         types = tuple(a.aval for a in equation.invars)
         described = (equation.primitive, types, equation.params, members, self.options.tracing)
-        meaning = written(described) if is_storing(self.options) else None
+        meaning = write_value(described) if is_storing(self.options) else None
         key = None if meaning is None else cache.program_key(f"group {meaning}", target)
-        program = None if key is None else stored_program(key, name)
+        program = None if key is None else load_program(key, name)
         is_new = program is None
         if program is None and not self.options.debugs:
             program = group_program(equation, members, target)
@@ -168,11 +168,9 @@ class DevicesExecutable:
 
             def recompile() -> Compilation:
                 jaxpr = group_jaxpr(equation, members)
-                return self._table(jaxpr) or compiled_again(jaxpr, (), target, self.options, schedules)
+                return self._table(jaxpr) or compile_again(jaxpr, (), target, self.options, schedules)
 
-            executable = Executable(
-                typed_compilation(name, args, results, (), program, target, self.options, recompile)
-            )
+            executable = Executable(from_types(name, args, results, (), program, target, self.options, recompile))
         if is_new and key is not None:
             store_program(key, executable.program)
         return executable

@@ -90,8 +90,8 @@ def _contest(equation: Equation, target: Target) -> Contest | None:
             return None
     else:
         program, hero, kind, default = (*(equation.params[name] for name in ("jaxpr", "hero", "kind")), FIRST)
-    key = schedules.key_of(program, hero, target)
-    if key is None or schedules.pinned(key) is not None:
+    key = schedules.make_key(program, hero, target)
+    if key is None or schedules.get_pin(key) is not None:
         return None
     emission = get_emission(kind, program, hero, target, MOST_SCHEDULES - 1)
     names = [str(n) for n in range(min(emission.schedules, MOST_SCHEDULES))]

@@ -125,7 +125,7 @@ def stored(name: str, target: Target, version: str) -> Code | None:
     """The code that is on disk under a name."""
     if cache.folder() is None:
         return None
-    content = cache.read(cache.key_of(name, target, version) + CODE, MAGIC)
+    content = cache.read(cache.make_key(name, target, version) + CODE, MAGIC)
     if content is None:
         return None
     head, _, binary = content.partition(b"\n")
@@ -136,4 +136,4 @@ def store(name: str, code: Code, target: Target, version: str) -> None:
     """Write code to disk."""
     if cache.folder() is not None:
         head = json.dumps([code.blocks, code.threads, code.shared]).encode()
-        cache.write(cache.key_of(name, target, version) + CODE, MAGIC, head + b"\n" + code.binary)
+        cache.write(cache.make_key(name, target, version) + CODE, MAGIC, head + b"\n" + code.binary)

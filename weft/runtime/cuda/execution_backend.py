@@ -83,7 +83,7 @@ class CudaExecutionBackend:
         def prepare(fused: Jaxpr, target: Target) -> None:
             early.prepare_early(driver, fused)
 
-        compilation = load.compilation_of(plain, flags, self.target(device), options, again is not None, prepare)
+        compilation = load.load_or_compile(plain, flags, self.target(device), options, again is not None, prepare)
         executable = executable_module.CudaExecutable(compilation, again)
         executable.loaded(get_memory(device))
         return executable

@@ -89,7 +89,7 @@ def limits_of(driver: Any) -> Limits:
 
 def _clocks(driver: Any) -> tuple[int, int]:
     """Kilohertz of processors and of memory, stored on disk: drivers ask the GPU for them, which may take seconds."""
-    name = cache.key_of(f"clocks of {driver.name}", ANY, driver.code_version) + CLOCKS
+    name = cache.make_key(f"clocks of {driver.name}", ANY, driver.code_version) + CLOCKS
     content = cache.read(name, CLOCKS_MAGIC)
     if content is None:
         content = json.dumps([driver.attribute(CLOCK), driver.attribute(MEMORY_CLOCK)]).encode()

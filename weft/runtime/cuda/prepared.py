@@ -91,7 +91,7 @@ def _loops(compilation: Compilation, processors: int) -> dict[Step, LoopCode]:
     steps = list(program.all_steps())
     if not any(isinstance(step, Loop | While | Branch) for step in steps):
         return {}
-    key = None if compilation.key is None else cache.key_of(f"{compilation.key} {processors}", compilation.target)
+    key = None if compilation.key is None else cache.make_key(f"{compilation.key} {processors}", compilation.target)
     if all(isinstance(step.kernel, Kernel) for step in steps if isinstance(step, Launch)):
         found = loops.find_loops(program, compilation.target, processors, lambda step: is_unrolled([step], {}))
         if key is not None:

@@ -9,7 +9,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator
 
-from weft.compiler.cache import folder, key_of, read, write
+from weft.compiler.cache import folder, make_key, read, write
 from weft.compiler.target.cpu import link
 from weft.compiler.target.cpu.link import Object, Tier
 from weft.compiler.target.target import Target
@@ -48,7 +48,7 @@ def load_object(
     text: a change of the text changes the state of the compiler, which is part of the key."""
     if folder() is None:
         return make(text(), target, tier)
-    key = key_of(name, target, tier.name)
+    key = make_key(name, target, tier.name)
     found = load(key)
     if found is None:
         found = make(text(), target, tier)
@@ -59,7 +59,7 @@ def load_object(
 def is_stored(name: str, target: Target, tier: Tier) -> bool:
     """Return whether a kernel is on disk, judged by the existence of its note."""
     where = folder()
-    return where is not None and os.path.exists(os.path.join(where, key_of(name, target, tier.name) + ".k"))
+    return where is not None and os.path.exists(os.path.join(where, make_key(name, target, tier.name) + ".k"))
 
 
 def load_kernels(names: Iterable[str], target: Target, tier: Tier) -> Iterator[tuple[Object, list[str]]]:
@@ -68,7 +68,7 @@ def load_kernels(names: Iterable[str], target: Target, tier: Tier) -> Iterator[t
         return
     groups: dict[str, list[str]] = {}
     for name in names:
-        note = read(key_of(name, target, tier.name) + ".k", NOTE_MAGIC)
+        note = read(make_key(name, target, tier.name) + ".k", NOTE_MAGIC)
         if note is not None:
             groups.setdefault(note.decode("ascii", "replace"), []).append(name)
     for key, found in groups.items():
@@ -81,7 +81,7 @@ def store_kernels(code: Object, target: Target, tier: Tier) -> None:
     """Store an object with kernels, and a note for each of them."""
     if folder() is None:
         return
-    key = key_of(" ".join(code.exports), target, tier.name)
+    key = make_key(" ".join(code.exports), target, tier.name)
     store(key, code)
     for name in code.exports:
-        write(key_of(name, target, tier.name) + ".k", NOTE_MAGIC, key.encode())
+        write(make_key(name, target, tier.name) + ".k", NOTE_MAGIC, key.encode())

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from weft.compiler import cache
-from weft.compiler.schedules import pin, pinned
+from weft.compiler.schedules import get_pin, pin
 from weft.compiler.target.target import ANY
 
 # The first so many proposals are measured, each so many times in so many rounds.
@@ -27,7 +27,7 @@ def chosen(
     of a stream and addresses of so many bytes. At most so many of them are measured."""
     key = cache.schedule_key(f"{what} on {calls.gpu}", ANY)
     names = [name for name, _ in candidates]
-    before = pinned(key)
+    before = get_pin(key)
     if before in names:
         return names.index(before)
     with ExitStack() as stack:

@@ -37,4 +37,4 @@ def read_plan(calls: LibraryCalls, lib: Cudnn, what: str) -> Plan | None:
 
 def _name(calls: LibraryCalls, lib: Cudnn, what: str) -> str:
     text = f"plan {cache.state_of_weft()} {lib.version} {what} on {calls.gpu}"
-    return cache.key_of(text, ANY, calls.driver.code_version) + SUFFIX
+    return cache.make_key(text, ANY, calls.driver.code_version) + SUFFIX
