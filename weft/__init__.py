@@ -24,7 +24,7 @@ from weft.ir.context import context as _context
 from weft.sharding.current import Tracing as _Tracing
 
 from weft.indexing.operators import IntegerOperators as _IntegerOperators
-from weft.primitives.movement.size import size_of as _size_of
+from weft.primitives.movement.size import size_value as _size_of
 
 _IntegerOperators.as_array = _size_of
 

@@ -171,7 +171,7 @@ def ffi_call(
 
     @functools.wraps(ffi_call)
     def call(*args: Any, **attributes: Any) -> Any:
-        _foreign.target_of(target_name)
+        _foreign.find_target(target_name)
         for i, arg in enumerate(args):
             if not is_value(arg):
                 what = f"ffi_call of {target_name!r} needs arrays."

@@ -14,8 +14,8 @@ from tests.compiler.host import compile_program, interpret
 from weft import errors, lax
 from weft.compiler.program.ir import Branch, Call, Launch
 from weft.compiler.program.verifier import verify
-from weft.primitives.control.check import CHECK, unchecked
-from weft.primitives.control.masked import masked
+from weft.primitives.control.check import CHECK, drop_checks
+from weft.primitives.control.masked import mask_jaxpr
 
 TABLE = np.arange(10, dtype=np.float32)
 
@@ -214,10 +214,10 @@ def test_jaxprs_without_checks_and_with_a_mask() -> None:
     with weft.checks("all"):
         program = weft.make_jaxpr(lambda i: in_scan(read)(i) + read(i))(wnp.int32(1))
     assert CHECK in program.effects
-    assert CHECK not in unchecked(program).effects
-    assert len(masked(program).invars) == len(program.invars) + 1
-    active = masked(program)
-    assert weft.evaluate(active, wnp.array(False), wnp.int32(12)) == weft.evaluate(unchecked(program), wnp.int32(12))
+    assert CHECK not in drop_checks(program).effects
+    assert len(mask_jaxpr(program).invars) == len(program.invars) + 1
+    active = mask_jaxpr(program)
+    assert weft.evaluate(active, wnp.array(False), wnp.int32(12)) == weft.evaluate(drop_checks(program), wnp.int32(12))
     with pytest.raises(INDEX):
         weft.evaluate(active, wnp.array(True), wnp.int32(12))
 

@@ -19,7 +19,7 @@ from weft.runtime.array import ConcreteArray
 from weft.transforms.batch import batch_flat
 from weft.transforms.jvp import jvp_flat
 from weft.transforms.linearize import linearize_flat
-from weft.transforms.transpose import backward_instantiated
+from weft.transforms.transpose import backward_to_arrays
 
 Flat = Callable[..., Sequence[Any]]
 
@@ -169,7 +169,7 @@ def check_adjoint(function: Smooth, rng: np.random.Generator, flat: Flat | None 
         for tangent, n in zip(tangents, live, strict=True):
             assert n or not np.any(numbers(instantiate(tangent))), "linearize says zero where jvp does not"
         cotangents = [concrete(random_like(rng, p)) for p in pushed]
-        pulled = backward_instantiated(program, program.consts, cotangents)
+        pulled = backward_to_arrays(program, program.consts, cotangents)
         for back, forth in zip(pulled, moving, strict=True):
             assert back.aval.matches(forth.aval), f"cotangent {back.aval} for an argument {forth.aval}"
         assert_adjoint(cotangents, pushed, pulled, moving, f"arguments {mask}")
@@ -206,7 +206,7 @@ def gradient_of(function: Smooth, rng: np.random.Generator) -> Flat:
     def gradient(*moving: Any) -> list[Any]:
         _, linear, found = linearize_flat(function, moving)
         assert found == live
-        return backward_instantiated(linear, linear.consts, cotangents)
+        return backward_to_arrays(linear, linear.consts, cotangents)
 
     gradient.cotangents = [next(remaining) if n else None for remaining in [iter(cotangents)] for n in live]  # type: ignore[attr-defined]
     return gradient

@@ -36,7 +36,7 @@ from weft.indexing.dimension import (
     symbol,
     symbols,
 )
-from weft.indexing.expression import Expression, Integer, Symbol, maximum, minimum, range_of, substitute
+from weft.indexing.expression import Expression, Integer, Symbol, maximum, minimum, substitute, value_range
 from weft.indexing.index_map import (
     Constraint,
     IndexMap,
@@ -249,7 +249,7 @@ def test_random_expressions_agree_with_numpy(rng: np.random.Generator) -> None:
         for expression, expected in pool:
             got = np.broadcast_to(substitute(expression, values), expected.shape)
             np.testing.assert_array_equal(got, expected, err_msg=str(expression))
-            known = range_of(expression)
+            known = value_range(expression)
             assert known.lower <= expected.min() and expected.max() <= known.upper, (str(expression), str(known))
 
 
@@ -348,7 +348,7 @@ def test_parse_shape() -> None:
     assert parse_shape("b, ..., _", like=(2, 3, 4, 5)) == (b, 3, 4, 5) and parse_shape("...", like=()) == ()
     assert parse_shape("b + 1", known={"b": 4}) == (5,)
     first, second = parse_shape("b, t", constraints=["2*b >= 7", "t <= 4*b", "t > b", "b <= 64"])
-    assert range_of(first) == Range(4, 64) and first < second and second <= 256 and second <= 4 * first
+    assert value_range(first) == Range(4, 64) and first < second and second <= 256 and second <= 4 * first
     for text in ("b.c", "b +", "f(b)", "b/2", "b, ...", "_", "..., ..."):
         with pytest.raises(ValueError):
             parse_shape(text)

@@ -12,7 +12,7 @@ import weft.numpy as np
 from weft import lax
 from weft.compiler.fingerprint import fingerprint
 from weft.indexing.dimension import parse_dimension, symbol
-from weft.indexing.guards import checker, deciding, evaluated, evaluated_once
+from weft.indexing.guards import checker, compile_expression, compile_with_sharing, deciding
 from weft.ir.at_sizes import at_sizes
 
 t = symbol("t", 2)
@@ -132,6 +132,6 @@ def test_long_expressions_are_computed_once() -> None:
     t, b = symbol("t", 2), symbol("b", 2)
     inner = "max(1, (t + 42)//48)"
     text = f"(max(1, (t - 6)//(6*{inner}) + 1), {inner}*b, min(t, b) - max(2, min(t, b)), t)"
-    once, plain = evaluated_once(text, (t, b)), evaluated(text, (t, b))
+    once, plain = compile_with_sharing(text, (t, b)), compile_expression(text, (t, b))
     for sizes in ((2, 3), (57, 4), (1000, 7)):
         assert once(*sizes) == plain(*sizes)

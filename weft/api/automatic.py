@@ -125,7 +125,7 @@ class Declaration(Proposal):
     """
 
     def __init__(self, called: tuple[Any, ...], types: Sequence[Any], sizes: dict[Symbol, int]) -> None:
-        new = {symbol: symbol.renewed() for symbol in sizes}
+        new = {symbol: symbol.renew() for symbol in sizes}
         general = tuple([_with_symbols(aval, new) for aval in types])
         values = {new[symbol]: value for symbol, value in sizes.items()}
         super().__init__(called, general, values, (), {}, ", ".join(s.name for s in sizes))

@@ -22,7 +22,7 @@ from weft.primitives.control.failures import CHECK_FAILED, DIVISION, INDEX, NAN,
 from weft.primitives.elementwise.compare import eq, ne
 from weft.trace.stage import stage
 from weft.trace.tracer import Tracer
-from weft.transforms.functionalize import Run, first_of
+from weft.transforms.functionalize import Run, select_first
 
 JaxRuntimeError = FailedCheckError
 
@@ -167,7 +167,7 @@ def check_error(error: Error) -> None:
     if error._code is None:
         return
     failed = ne(error._code, np.array(0, np.int32))
-    code, *values = [first_of(failed, v) for v in (error._code, *error._payload)]
+    code, *values = [select_first(failed, v) for v in (error._code, *error._payload)]
     check_failures(eq(code, np.array(0, np.int32)), code, values, error._metadata)
 
 

@@ -43,7 +43,7 @@ from weft.trace.stage import stage
 from weft.trace.tracer import Tracer
 from weft.transforms.jvp import JVPTrace, jvp_flat
 from weft.transforms.linearize import linearize_flat
-from weft.transforms.transpose import backward_instantiated
+from weft.transforms.transpose import backward_to_arrays
 
 
 @boundary
@@ -289,7 +289,7 @@ class Linearization:
         nonzero = [ct for ct, live in zip(checked, self.live, strict=True) if live]
         jaxpr = with_constants(self.jaxpr, residuals)
         flags = None if wanted is None else [w for w, n in zip(wanted, self.inexact, strict=True) if n]
-        found = iter(backward_instantiated(jaxpr, jaxpr.consts, nonzero, flags))
+        found = iter(backward_to_arrays(jaxpr, jaxpr.consts, nonzero, flags))
         outs = [next(found) if n else instantiate(Zero.of(t)) for n, t in zip(self.inexact, self.types, strict=True)]
         outs = [retyped(x, t.cotangent()) for x, t in zip(outs, self.types, strict=True)]
         return tree.unflatten(self.in_tree, outs)[0]
@@ -440,7 +440,7 @@ class Transposition(NamedTuple):
             )
         checked = [fitting_linear(self.fun_name, v.aval, ct) for v, ct in zip(self.jaxpr.outvars, flat, strict=True)]
         jaxpr = with_constants(self.jaxpr, constants)
-        found = backward_instantiated(jaxpr, jaxpr.consts, checked)
+        found = backward_to_arrays(jaxpr, jaxpr.consts, checked)
         outs = [retyped(ct, t.cotangent()) for ct, t in zip(found, self.types, strict=True)]
         return tree.unflatten(self.in_tree, outs)[0]
 

@@ -18,7 +18,7 @@ from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.base.source import user_line
 from weft.ir.context import context
 from weft.ir.primitive import Axis
-from weft.primitives.movement.shape import batched_at_front, reshape
+from weft.primitives.movement.shape import move_batch_to_front, reshape
 from weft.runtime.device import devices as all_devices
 from weft.sharding.device import Device
 from weft.sharding.mesh import AxisType, Mesh
@@ -119,7 +119,7 @@ def pmap(
         def body(*parts: Any) -> Any:
             results = local(*(x if d is None else without(x, d) for x, d in zip(parts, dims, strict=True)))
             wanted[:] = result_axes(one, out_axes, out.treedef, "pmap")
-            stacked = [batched_at_front(x, None, Axis(1)) for x in own(results, True)]
+            stacked = [move_batch_to_front(x, None, Axis(1)) for x in own(results, True)]
             return stacked, own(results, False)
 
         def own(results: Sequence[Any], split: bool) -> list[Any]:

@@ -23,7 +23,7 @@ from weft.ir.zeros import Zero
 from weft.runtime.device import CPU
 from weft.runtime.held import HeldArray
 from weft.runtime.platforms import is_platform_name
-from weft.transforms.batch import apply_batched
+from weft.transforms.batch import apply_batch_rule
 from weft.transforms.jvp import push_forward
 
 
@@ -286,7 +286,7 @@ def _override_transpose(primitive: Primitive, rule: Callable[..., Any]) -> None:
 def _batch_of(primitive: Primitive) -> Callable[..., Any]:
     def rule(args: Sequence[Any], dims: Sequence[int | None], /, **params: Any) -> Any:
         sizes = [a.shape[d] for a, d in zip(args, dims, strict=True) if d is not None]
-        outs, out_dims = apply_batched(primitive, Axis(sizes[0]), [with_aval(a) for a in args], dims, params, False)
+        outs, out_dims = apply_batch_rule(primitive, Axis(sizes[0]), [with_aval(a) for a in args], dims, params, False)
         return (outs, out_dims) if primitive.multiple_results else (outs[0], out_dims[0])
 
     return rule
@@ -294,7 +294,7 @@ def _batch_of(primitive: Primitive) -> Callable[..., Any]:
 
 def _fancy_batch_of(primitive: Primitive) -> Callable[..., Any]:
     def rule(axis: AxisData, args: Sequence[Any], dims: Sequence[int | None], /, **params: Any) -> Any:
-        outs, out_dims = apply_batched(primitive, axis._axis, [with_aval(a) for a in args], dims, params, False)
+        outs, out_dims = apply_batch_rule(primitive, axis._axis, [with_aval(a) for a in args], dims, params, False)
         return (outs, out_dims) if primitive.multiple_results else (outs[0], out_dims[0])
 
     return rule

@@ -13,7 +13,7 @@ from weft.base.tracebacks import boundary
 from weft.ir.context import batch_over
 from weft.ir.primitive import Axis
 from weft.ir.types import ArrayType, get_aval, is_value
-from weft.primitives.movement.shape import batched_at_front, move_axis
+from weft.primitives.movement.shape import move_axis, move_batch_to_front
 from weft.primitives.movement.sharding_constraint import reshard
 from weft.primitives.reduction.reduce import reduce_sum
 from weft.sharding.shardings import NamedSharding
@@ -339,7 +339,7 @@ def move_batch_axis(
             )
         return value
     if dim is None:
-        value, dim = split_batch(batched_at_front(value, None, axis), axis), 0
+        value, dim = split_batch(move_batch_to_front(value, None, axis), axis), 0
     rank = len(value.shape)
     if not -rank <= wanted < rank:
         raise AxisSpecError(

@@ -20,8 +20,8 @@ from weft.compiler.program.prepared import PreparedPrograms
 from weft.compiler.program.program_at_sizes import ProgramAtSizes
 from weft.compiler.target.target import Target
 from weft.compiler.verify import verify_program
-from weft.indexing.expression import Expression, Symbol, range_of
-from weft.indexing.guards import evaluated
+from weft.indexing.expression import Expression, Symbol, value_range
+from weft.indexing.guards import compile_expression
 from weft.indexing.inconclusive import InconclusiveDimensionError
 from weft.ir.at_sizes import AtSizes, JaxprAtSizes, symbols_of_jaxpr
 from weft.ir.jaxpr import Equation, Jaxpr, subjaxprs
@@ -85,7 +85,7 @@ def _reduces_single(fused: Jaxpr) -> Callable[[Mapping[Symbol, int]], bool]:
     texts = [" and ".join(f"({d}) == 1" for d in dimensions) for dimensions in _reduction_dimensions(fused)]
     if not texts:
         return lambda sizes: False
-    any_of = evaluated(" or ".join(f"({text})" for text in dict.fromkeys(texts)), symbols)
+    any_of = compile_expression(" or ".join(f"({text})" for text in dict.fromkeys(texts)), symbols)
     return lambda sizes: any_of(*[sizes[symbol] for symbol in symbols])
 
 
@@ -102,7 +102,7 @@ def _reduction_dimensions(jaxpr: Jaxpr) -> Iterator[list[Expression]]:
             shape = hero.invars[0].aval.shape
             reduced = [shape[axis] for axis in hero.params["axes"]]
             symbolic = [d for d in reduced if isinstance(d, Expression)]
-            if all(1 in range_of(d) for d in reduced):
+            if all(1 in value_range(d) for d in reduced):
                 yield symbolic
 
 

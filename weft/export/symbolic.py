@@ -22,7 +22,7 @@ from weft.indexing.dimension import (
     parse_shape,
     shape_symbols,
 )
-from weft.indexing.expression import Expression, Symbol, linear_in, substitute, symbols_of
+from weft.indexing.expression import Expression, Symbol, free_symbols, linear_in, substitute
 from weft.indexing.guards import Assumption
 from weft.indexing.text import dimension_text, shape_text
 from weft.ir.types import ShapeDtypeStruct, Type, get_aval
@@ -56,7 +56,7 @@ class SymbolicScope:
 
     def _own(self, size: Dimension) -> Dimension:
         """Return the size with symbols of this scope in place of those of no scope."""
-        found = {symbol: self._own_symbol(symbol) for symbol in symbols_of(size) if symbol.scope is None}
+        found = {symbol: self._own_symbol(symbol) for symbol in free_symbols(size) if symbol.scope is None}
         owned: Dimension = substitute(size, found) if found else size
         return owned
 

@@ -23,12 +23,12 @@ from weft.indexing.expression import (
     Substitution,
     Symbol,
     definitely_nonnegative,
+    free_symbols,
     linear_in,
     maximum as maximum,
     minimum as minimum,
-    range_of,
     substitute,
-    symbols_of,
+    value_range,
 )
 from weft.indexing.inconclusive import (
     InconclusiveDimensionError as InconclusiveDimensionError,
@@ -80,7 +80,7 @@ def is_symbolic_shape(shape: Iterable[Dimension]) -> bool:
 def as_dimension(value: Any) -> Dimension:
     """Convert a size given by a user to an int or expression; raise if it is no integer or negative."""
     if isinstance(value, Expression):
-        if range_of(value).upper < 0:
+        if value_range(value).upper < 0:
             raise ValueError(f"A dimension is at least 0. Received: {value}, which is always negative")
         return value
     try:
@@ -170,7 +170,7 @@ def ceil_divide(dividend: Dimension, divisor: Dimension) -> Dimension:
 
 def shape_symbols(shape: Iterable[Dimension]) -> tuple[Symbol, ...]:
     """Return the symbols in a shape, in the order of first appearance."""
-    return tuple(dict.fromkeys(found for dimension in shape for found in symbols_of(dimension)))
+    return tuple(dict.fromkeys(found for dimension in shape for found in free_symbols(dimension)))
 
 
 def shape_text(shape: Sequence[Dimension]) -> str:
@@ -344,7 +344,7 @@ def _with_bounds(constraints: Sequence[str], known: Mapping[str, Dimension]) -> 
         return resolved[name]
 
     def within(bound: Dimension) -> Dimension:
-        return as_dimension(substitute(bound, {found: resolve(found.name) for found in symbols_of(bound)}))
+        return as_dimension(substitute(bound, {found: resolve(found.name) for found in free_symbols(bound)}))
 
     for name in bounds:
         if name in known:
@@ -375,12 +375,12 @@ def _with_equations(
     others += [f"{value} >= {SMALLEST_SIZE}" for value in solved.values() if _may_be_small(value)]
     resolved = _with_bounds(others, known)
     for symbol_, value in solved.items():
-        resolved[symbol_.name] = substitute(value, {s: resolved.get(s.name, s) for s in symbols_of(value)})
+        resolved[symbol_.name] = substitute(value, {s: resolved.get(s.name, s) for s in free_symbols(value)})
     return resolved
 
 
 def _may_be_small(value: Dimension) -> bool:
-    return isinstance(value, Expression) and range_of(value).lower < SMALLEST_SIZE
+    return isinstance(value, Expression) and value_range(value).lower < SMALLEST_SIZE
 
 
 def _solve(text: str, solved: Mapping[Symbol, Dimension]) -> tuple[Symbol, Dimension]:
@@ -394,14 +394,14 @@ def _solve(text: str, solved: Mapping[Symbol, Dimension]) -> tuple[Symbol, Dimen
             case Modulo(dividend=Symbol() as dividend, divisor=int() as divisor) if isinstance(other, int):
                 return dividend, divisor * symbol(f"{dividend.name}_{divisor}", int(other == 0)) + other
             case FloorDivide(dividend=Symbol() as dividend, divisor=int() as divisor) if (
-                divisor > 0 and dividend not in symbols_of(other)
+                divisor > 0 and dividend not in free_symbols(other)
             ):
                 return dividend, divisor * other + symbol(f"{dividend.name}_{divisor}", 0, divisor - 1)
     difference = left - right
     if definitely_different(difference, 0):
         raise ValueError(f"Unsatisfiable explicit constraint: {text.strip()}")
     # A symbol that is alone on one side is the one that is defined.
-    for found in sorted(symbols_of(difference), key=lambda s: (s is not left, s is not right)):
+    for found in sorted(free_symbols(difference), key=lambda s: (s is not left, s is not right)):
         coefficient, rest = linear_in(difference, found) or (0, 0)
         if isinstance(coefficient, int) and abs(coefficient) == 1:
             return found, -coefficient * rest
@@ -419,7 +419,7 @@ def _read_constraint(text: str) -> tuple[str, bool, Dimension] | None:
         if definitely_less(nonnegative, 0):
             raise ValueError(f"Unsatisfiable explicit constraint: {text.strip()}")
         # The symbol that is alone on one side is the one that is bounded; failing that, any symbol that can be.
-        for found in sorted(symbols_of(nonnegative), key=lambda s: (s is not left, s is not right)):
+        for found in sorted(free_symbols(nonnegative), key=lambda s: (s is not left, s is not right)):
             split = linear_in(nonnegative, found)
             if split is None:
                 continue
@@ -428,7 +428,7 @@ def _read_constraint(text: str) -> tuple[str, bool, Dimension] | None:
                 return found.name, True, -rest
             if coefficient == -1:
                 return found.name, False, rest
-            if isinstance(coefficient, int) and coefficient and found not in symbols_of(rest):
+            if isinstance(coefficient, int) and coefficient and found not in free_symbols(rest):
                 return found.name, coefficient > 0, -(rest // coefficient) if coefficient > 0 else rest // -coefficient
     raise _not_a_constraint(text)
 

@@ -98,7 +98,7 @@ class Expression(IntegerOperators):
 
     def _compute_symbols(self) -> tuple[Symbol, ...]:
         found = {symbol for part in self._operands() if isinstance(part, Expression) for symbol in part.symbols}
-        return tuple(sorted(found, key=_order_of))
+        return tuple(sorted(found, key=_order_text))
 
     def substitute(self, values: Substitution) -> Any:
         """Replace symbols (keys: Symbol or name) by ints, expressions, or NumPy integer arrays.
@@ -134,11 +134,11 @@ class Symbol(Expression):
 
     def within(self, scope: Any) -> Symbol:
         """Return a new symbol of this name and these bounds that belongs to a scope of an export."""
-        created = self.renewed()
+        created = self.renew()
         created._scope = scope
         return created
 
-    def renewed(self) -> Symbol:
+    def renew(self) -> Symbol:
         """Return a new symbol of this name and these bounds. It is equal to no other, so no memoized result applies to
         it."""
         created = object.__new__(Symbol)
@@ -153,8 +153,8 @@ class Symbol(Expression):
         return (self,)
 
     def _compute_range(self) -> Range:
-        lower = -INFINITY if self.lower is None else range_of(self.lower).lower
-        upper = INFINITY if self.upper is None else range_of(self.upper).upper
+        lower = -INFINITY if self.lower is None else value_range(self.lower).lower
+        upper = INFINITY if self.upper is None else value_range(self.upper).upper
         # A symbol without possible values (an index into nothing) is read as one with the single value `lower`.
         return Range(lower, max(lower, upper))
 
@@ -228,11 +228,11 @@ class Division(Expression):
         return self.dividend, self.divisor
 
     def _compute_range(self) -> Range:
-        result: Range = type(self).apply(range_of(self.dividend), range_of(self.divisor))
+        result: Range = type(self).apply(value_range(self.dividend), value_range(self.divisor))
         return result
 
     def _compute_order(self) -> str:
-        return f"~({_order_of(self.dividend)}){self.sign}({_order_of(self.divisor)})"
+        return f"~({_order_text(self.dividend)}){self.sign}({_order_text(self.divisor)})"
 
     def _substitute(self, visit: Callable[[Any], Any]) -> Any:
         return type(self).apply(visit(self.dividend), visit(self.divisor))
@@ -272,13 +272,13 @@ class Extremum(Expression):
         return self.arguments
 
     def _compute_range(self) -> Range:
-        first, *others = (range_of(argument) for argument in self.arguments)
+        first, *others = (value_range(argument) for argument in self.arguments)
         for other in others:
             first = first.minimum(other) if self.sign > 0 else first.maximum(other)
         return first
 
     def _compute_order(self) -> str:
-        return f"~{self._name}({','.join(map(_order_of, self.arguments))})"
+        return f"~{self._name}({','.join(map(_order_text, self.arguments))})"
 
     def _substitute(self, visit: Callable[[Any], Any]) -> Any:
         values = [visit(argument) for argument in self.arguments]
@@ -317,7 +317,7 @@ def _intern(kind: type[Any], **fields: Any) -> Any:
     return found
 
 
-def _order_of(value: Integer) -> str:
+def _order_text(value: Integer) -> str:
     return value.order if isinstance(value, Expression) else str(value)
 
 
@@ -330,7 +330,7 @@ def _factor_text(value: Integer) -> str:
 # --- what is known ------------------------------------------------------------------------------------------------
 
 
-def range_of(value: Integer) -> Range:
+def value_range(value: Integer) -> Range:
     """Return an interval that contains every value of an int or expression."""
     return value.range if isinstance(value, Expression) else Range(value, value)
 
@@ -340,12 +340,12 @@ def _range_of_parts(expression: Expression) -> Range:
     return expression._compute_range()
 
 
-def symbols_of(value: Integer) -> tuple[Symbol, ...]:
+def free_symbols(value: Integer) -> tuple[Symbol, ...]:
     """Return the symbols of an int (none) or expression, in name order."""
     return value.symbols if isinstance(value, Expression) else ()
 
 
-def terms_of(value: Integer) -> Terms:
+def as_terms(value: Integer) -> Terms:
     """Return the normal form of an int or expression as terms; zero has none."""
     if isinstance(value, Expression):
         return value.terms
@@ -364,7 +364,7 @@ def linear_in(value: Integer, symbol: Symbol) -> tuple[Integer, Integer] | None:
     if it is not linear in the symbol."""
     linear: list[Term] = []
     rest: list[Term] = []
-    for monomial, coefficient in terms_of(value):
+    for monomial, coefficient in as_terms(value):
         others = tuple(atom for atom in monomial if atom is not symbol)
         if len(monomial) - len(others) > 1 or any(symbol in atom.symbols for atom in others):
             return None
@@ -410,7 +410,7 @@ def add(left: Integer, right: Integer) -> Integer:
         return left
     if isinstance(left, int) and left == 0:
         return right
-    return from_terms(terms_of(left) + terms_of(right))
+    return from_terms(as_terms(left) + as_terms(right))
 
 
 @memoize_binary
@@ -418,7 +418,7 @@ def multiply(left: Integer, right: Integer) -> Integer:
     """Return the product in normal form, multiplied out."""
     if isinstance(left, int) and isinstance(right, int):
         return left * right
-    return from_terms(polynomial.products(terms_of(left), terms_of(right)))
+    return from_terms(polynomial.products(as_terms(left), as_terms(right)))
 
 
 def _recombine(total: Coefficients) -> None:
@@ -444,13 +444,13 @@ def _recombine_remainder(total: Coefficients, monomial: Monomial, coefficient: i
     if divisor is None or type(quotient) is not FloorDivide:
         return False
     multiple, needed = polynomial.join(polynomial.join(factor, (quotient,)), divisor[0]), coefficient * divisor[1]
-    dividend = terms_of(atom.dividend)
+    dividend = as_terms(atom.dividend)
     if not (
         polynomial.covers(total.get(multiple, 0), needed) or polynomial.contains(total, dividend, factor, -coefficient)
     ):
         return _join_remainders(total, monomial, coefficient, atom)
     polynomial.accumulate(total, [(monomial, -coefficient), (multiple, -needed)])
-    polynomial.accumulate(total, polynomial.scaled(dividend, factor, coefficient))
+    polynomial.accumulate(total, polynomial.scale(dividend, factor, coefficient))
     return True
 
 
@@ -465,7 +465,7 @@ def _join_remainders(total: Coefficients, monomial: Monomial, coefficient: int, 
         if modulo(quotient, other.divisor) is other:
             polynomial.accumulate(total, [(monomial, -coefficient), ((other,), -needed)])
             merged = modulo(atom.dividend, multiply(atom.divisor, other.divisor))
-            polynomial.accumulate(total, polynomial.scaled(terms_of(merged), (), coefficient))
+            polynomial.accumulate(total, polynomial.scale(as_terms(merged), (), coefficient))
             return True
     return False
 
@@ -475,7 +475,7 @@ def _recombine_quotient(total: Coefficients, monomial: Monomial, coefficient: in
     if isinstance(atom.divisor, int):
         # x//64 is also (x//8)//8.
         finer = {other for other_monomial in total for other in other_monomial if type(other) is FloorDivide}
-        for other in sorted(finer - {atom}, key=_order_of):
+        for other in sorted(finer - {atom}, key=_order_text):
             if other.dividend == atom.dividend and isinstance(other.divisor, int):
                 if atom.divisor % other.divisor == 0:
                     pairs.append((other, atom.divisor // other.divisor))
@@ -485,10 +485,10 @@ def _recombine_quotient(total: Coefficients, monomial: Monomial, coefficient: in
             continue
         times = -coefficient // divisor_term[1]
         factor = polynomial.take_out(polynomial.take_out(monomial, (atom,)) or (), divisor_term[0])
-        if factor is not None and polynomial.contains(total, terms_of(dividend), factor, times):
+        if factor is not None and polynomial.contains(total, as_terms(dividend), factor, times):
             polynomial.accumulate(total, [(monomial, -coefficient)])
-            polynomial.accumulate(total, polynomial.scaled(terms_of(dividend), factor, -times))
-            polynomial.accumulate(total, polynomial.scaled(terms_of(modulo(dividend, divisor)), factor, times))
+            polynomial.accumulate(total, polynomial.scale(as_terms(dividend), factor, -times))
+            polynomial.accumulate(total, polynomial.scale(as_terms(modulo(dividend, divisor)), factor, times))
             return True
     return _divisions(atom.dividend, Modulo) > 0 and _absorb(total, monomial, coefficient, atom)
 
@@ -502,15 +502,15 @@ def _absorb(total: Coefficients, monomial: Monomial, coefficient: int, atom: Flo
         whole = add(atom.dividend, multiply(atom.divisor, beside)) if _divisions(beside, FloorDivide) else 0
         if whole != 0 and _divisions(whole, Division) <= _divisions(atom.dividend, Division):
             polynomial.accumulate(total, [(monomial, -coefficient), (other, -other_coefficient)])
-            quotient = terms_of(floor_divide(whole, atom.divisor))
-            polynomial.accumulate(total, polynomial.scaled(quotient, (), coefficient))
+            quotient = as_terms(floor_divide(whole, atom.divisor))
+            polynomial.accumulate(total, polynomial.scale(quotient, (), coefficient))
             return True
     return False
 
 
 def _divisions(value: Integer, kind: type[Division]) -> int:
     """Count the factors of the terms that are divisions of a kind."""
-    return sum(isinstance(atom, kind) for monomial, _ in terms_of(value) for atom in monomial)
+    return sum(isinstance(atom, kind) for monomial, _ in as_terms(value) for atom in monomial)
 
 
 _RECOMBINATIONS: dict[type, Callable[[Coefficients, Monomial, int, Any], bool]] = {
@@ -521,8 +521,8 @@ _RECOMBINATIONS: dict[type, Callable[[Coefficients, Monomial, int, Any], bool]] 
 
 def _single_term(divisor: Integer) -> Term | None:
     """Return the term of a divisor that is a positive product of a number and symbols, or None."""
-    terms = terms_of(divisor)
-    simple = len(terms) == 1 and all(type(atom) is Symbol for atom in terms[0][0]) and range_of(divisor).lower > 0
+    terms = as_terms(divisor)
+    simple = len(terms) == 1 and all(type(atom) is Symbol for atom in terms[0][0]) and value_range(divisor).lower > 0
     return terms[0] if simple else None
 
 
@@ -534,11 +534,11 @@ def floor_divide(dividend: Integer, divisor: Integer) -> Integer:
     """Return `dividend // divisor`, simplified. A divisor that may be zero is not simplified."""
     if isinstance(dividend, int) and isinstance(divisor, int):
         return dividend // divisor
-    if range_of(divisor).upper < 0:
+    if value_range(divisor).upper < 0:
         dividend, divisor = multiply(dividend, -1), multiply(divisor, -1)
     if divisor == 1:
         return dividend
-    if range_of(divisor).lower <= 0:
+    if value_range(divisor).lower <= 0:
         return _atom(FloorDivide, dividend, divisor)
     constant = _constant_quotient(dividend, divisor)
     if constant is not None:
@@ -556,12 +556,12 @@ def floor_divide(dividend: Integer, divisor: Integer) -> Integer:
         if remainder == 0:
             return modulo(floor_divide(inside.dividend, divisor), ratio)
     # (x // 4 + y) // 2 -> (x + 4*y) // 8
-    for monomial, coefficient in terms_of(inside):
+    for monomial, coefficient in as_terms(inside):
         if coefficient == 1 and len(monomial) == 1 and type(monomial[0]) is FloorDivide:
             inner = monomial[0]
             others = add(inside, multiply(inner, -1))
             return floor_divide(add(inner.dividend, multiply(inner.divisor, others)), multiply(inner.divisor, divisor))
-    if isinstance(divisor, int) and polynomial.falls(terms_of(inside)):  # -n // 8 -> -((n + 7) // 8)
+    if isinstance(divisor, int) and polynomial.falls(as_terms(inside)):  # -n // 8 -> -((n + 7) // 8)
         return multiply(floor_divide(add(divisor - 1, multiply(inside, -1)), divisor), -1)
     distributed = _divide_extremum(inside, divisor)
     return _atom(FloorDivide, inside, divisor) if distributed is None else distributed
@@ -575,7 +575,7 @@ def _divide_extremum(dividend: Integer, divisor: Integer) -> Integer | None:
     """
     extrema = [
         (monomial[0], coefficient)
-        for monomial, coefficient in terms_of(dividend)
+        for monomial, coefficient in as_terms(dividend)
         if len(monomial) == 1 and type(monomial[0]) is Extremum
     ]
     if len(extrema) != 1:
@@ -593,11 +593,11 @@ def modulo(dividend: Integer, divisor: Integer) -> Integer:
     """Return `dividend % divisor`, simplified. A divisor that may be zero is not simplified."""
     if isinstance(dividend, int) and isinstance(divisor, int):
         return dividend % divisor
-    if range_of(divisor).upper < 0:
+    if value_range(divisor).upper < 0:
         return multiply(modulo(multiply(dividend, -1), multiply(divisor, -1)), -1)
     if divisor == 1:
         return 0
-    if range_of(divisor).lower <= 0:
+    if value_range(divisor).lower <= 0:
         return _atom(Modulo, dividend, divisor)
     constant = _constant_quotient(dividend, divisor)
     if constant is not None:
@@ -612,7 +612,7 @@ def modulo(dividend: Integer, divisor: Integer) -> Integer:
     if coarser is not None:
         factor, coarse, coarse_divisor, fine = coarser
         return add(multiply(modulo(coarse, coarse_divisor), factor), fine)
-    if isinstance(divisor, int) and polynomial.falls(terms_of(inside)):  # -n % 8 -> 7 - (n + 7) % 8
+    if isinstance(divisor, int) and polynomial.falls(as_terms(inside)):  # -n % 8 -> 7 - (n + 7) % 8
         return add(divisor - 1, multiply(modulo(add(divisor - 1, multiply(inside, -1)), divisor), -1))
     return _atom(Modulo, inside, divisor)
 
@@ -627,7 +627,7 @@ def _atom(kind: type[Division], dividend: Integer, divisor: Integer) -> Expressi
 
 def _constant_quotient(dividend: Integer, divisor: Integer) -> int | None:
     """Return the quotient if it is the same for all values of the symbols, else None. The divisor must be positive."""
-    quotient = range_of(dividend) // range_of(divisor)
+    quotient = value_range(dividend) // value_range(divisor)
     if quotient.is_constant:
         return int(quotient.lower)
     if isinstance(divisor, Expression):
@@ -640,16 +640,16 @@ def _constant_quotient(dividend: Integer, divisor: Integer) -> int | None:
 
 def _split_multiples(dividend: Integer, divisor: Integer) -> tuple[Integer, Integer]:
     """Return `(q, r)` with `dividend == q * divisor + r` and q as large a part of the dividend as can be found."""
-    divisor_terms = terms_of(divisor)
+    divisor_terms = as_terms(divisor)
     if len(divisor_terms) > 1:
-        quotient, remainder = map(from_terms, polynomial.divide(terms_of(dividend), divisor_terms))
+        quotient, remainder = map(from_terms, polynomial.divide(as_terms(dividend), divisor_terms))
         # A part of a polynomial taken out of another only helps when it settles the rest.
         is_final = remainder == 0 or _constant_quotient(remainder, divisor) is not None
         return (quotient, remainder) if is_final else (0, dividend)
     ((divisor_monomial, divisor_coefficient),) = divisor_terms
     multiples: list[Term] = []
     inside: list[Term] = []
-    for monomial, coefficient in terms_of(dividend):
+    for monomial, coefficient in as_terms(dividend):
         rest = polynomial.take_out(monomial, divisor_monomial)
         if rest is not None and coefficient % divisor_coefficient == 0:
             multiples.append((rest, coefficient // divisor_coefficient))
@@ -667,7 +667,7 @@ def _split_by_common_factor(dividend: Integer, divisor: Integer) -> tuple[Intege
     Then `dividend // divisor == m // d` and `dividend % divisor == g * (m % d) + r`:
     `(8*k + j) // 16 -> k // 2` when `0 <= j < 8`.
     """
-    terms, divisor_terms = terms_of(dividend), terms_of(divisor)
+    terms, divisor_terms = as_terms(dividend), as_terms(divisor)
     content = math.gcd(*(coefficient for _, coefficient in divisor_terms))
     factors: set[int] = set()
     for monomial, coefficient in terms:
@@ -699,7 +699,7 @@ def _split_by_common_factor(dividend: Integer, divisor: Integer) -> tuple[Intege
 def _unwrap_remainders(dividend: Integer, divisor: Integer) -> Integer:
     """Replace `c*(a % m)` by `c*a` where `c*m` is a multiple of the divisor, which a remainder by it does not see."""
     replaced = dividend
-    for monomial, coefficient in terms_of(dividend):
+    for monomial, coefficient in as_terms(dividend):
         for atom in monomial:
             if type(atom) is not Modulo:
                 continue
@@ -735,7 +735,7 @@ def _extremum(sign: int, values: Iterable[Integer]) -> Integer:
         nested = type(value) is Extremum and value.sign == sign
         flat.update(dict.fromkeys(value.arguments if nested else (as_integer(value),)))  # type: ignore[union-attr]
     candidates: list[Integer] = []
-    for value in sorted(flat, key=_order_of):
+    for value in sorted(flat, key=_order_text):
 
         def beaten_by(other: Integer, loser: Integer = value) -> bool:
             return definitely_nonnegative(multiply(add(loser, multiply(other, -1)), sign))
@@ -754,7 +754,7 @@ def _replacement(key: Any, replacement: Any, value: Integer, values: Substitutio
         return integer
     if replacement.dtype.kind not in "iu":
         raise TypeError(f"{key} must be replaced by integers, but the array has dtype {replacement.dtype}")
-    missing = [symbol.name for symbol in symbols_of(value) if symbol not in values and symbol.name not in values]
+    missing = [symbol.name for symbol in free_symbols(value) if symbol not in values and symbol.name not in values]
     if missing:
         raise ValueError(f"{value} cannot be evaluated on arrays: no value for {', '.join(missing)}")
     # Narrow or unsigned integers would wrap around in the middle of the expression.
@@ -764,7 +764,7 @@ def _replacement(key: Any, replacement: Any, value: Integer, values: Substitutio
 @ask_for_all_sizes
 def substitute(value: Integer, values: Substitution) -> Any:
     """Replace symbols (keys: Symbol or name) by ints, expressions, or NumPy integer arrays."""
-    if not any(symbol in values or symbol.name in values for symbol in symbols_of(value)):
+    if not any(symbol in values or symbol.name in values for symbol in free_symbols(value)):
         return value
     known = {key: _replacement(key, replacement, value, values) for key, replacement in values.items()}
     done: dict[Expression, Any] = {}

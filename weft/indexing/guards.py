@@ -205,7 +205,7 @@ def answering(answers: Answers) -> Iterator[Answers]:
 
 
 @contextmanager
-def undecided() -> Iterator[None]:
+def suspend_answers() -> Iterator[None]:
     """Suspend answers, for results that are memoized beyond the current sizes."""
     before, current.answers = current.answers, None
     try:
@@ -214,17 +214,17 @@ def undecided() -> Iterator[None]:
         current.answers = before
 
 
-def is_answered(integer: Any) -> bool:
+def has_answer(integer: Any) -> bool:
     """Return whether questions about an integer have an answer: it is a number, or the current sizes determine it."""
     return isinstance(integer, int) or (current.answers is not None and current.answers.know(integer))
 
 
-def is_covered(integer: Any) -> bool:
+def has_known_sign(integer: Any) -> bool:
     """Return whether the sign of an integer is known: it is a number, or an expression over the current sizes."""
     return isinstance(integer, int) or (current.answers is not None and current.answers.cover(integer))
 
 
-def decided(rule: Callable[[Any, tuple[int, ...]], Any], fixed: Any, integers: Sequence[Any]) -> Any:
+def decide(rule: Callable[[Any, tuple[int, ...]], Any], fixed: Any, integers: Sequence[Any]) -> Any:
     """Return `rule(fixed, integers)`, for the current sizes if some of the integers are symbolic. Code that depends on
     the result only is right for all sizes for which the rule returns the same."""
     if current.answers is None or all(isinstance(i, int) for i in integers):
@@ -244,19 +244,19 @@ def checker(guards: Sequence[Guard | RuleGuard], symbols: Sequence[Any]) -> Call
         names |= {f"_rule{n}": guard.rule, f"_fixed{n}": guard.fixed, f"_result{n}": guard.result}
         values = "".join(f"{e}, " for e in guard.expressions)
         texts.append(f"_rule{n}(_fixed{n}, ({values})) == _result{n}")
-    return evaluated(" and ".join(texts) or "True", symbols, names)
+    return compile_expression(" and ".join(texts) or "True", symbols, names)
 
 
-def evaluated(text: str, symbols: Sequence[Any], names: Mapping[str, Any] | None = None) -> Callable[..., Any]:
+def compile_expression(text: str, symbols: Sequence[Any], names: Mapping[str, Any] | None = None) -> Callable[..., Any]:
     """Compile the text of an expression to a function of the symbols' values."""
     known = {"__builtins__": {}, "min": min, "max": max, **(names or {})}
     function: Callable[..., Any] = eval(f"lambda {', '.join(s.name for s in symbols)}: {text}", known)
     return function
 
 
-def evaluated_once(text: str, symbols: Sequence[Any], before: Sequence[str] = ()) -> Callable[..., Any]:
-    """Compile a long expression as `evaluated` does, computing equal calls of `min` and `max` once. The lines `before`
-    define further names. All of the expression is computed."""
+def compile_with_sharing(text: str, symbols: Sequence[Any], before: Sequence[str] = ()) -> Callable[..., Any]:
+    """Compile a long expression as `compile_expression` does, computing equal calls of `min` and `max` once. The lines
+    `before` define further names. All of the expression is computed."""
     lines: list[str] = []
     while (start := max(text.rfind("max("), text.rfind("min("))) >= 0:
         # The last call contains no other call.

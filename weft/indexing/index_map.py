@@ -32,10 +32,10 @@ from weft.indexing.expression import (
     Substitution,
     Symbol,
     definitely_nonnegative,
+    free_symbols,
     linear_in,
-    range_of,
     substitute,
-    symbols_of,
+    value_range,
 )
 from weft.indexing.ranges import Range
 
@@ -181,7 +181,7 @@ class IndexMap:
         remaining = tuple(constraint for constraint in constraints if not constraint.always_holds())
         results = tuple(substitute(result, ones) for result in self.results)
         for symbol in self.symbols if remaining else ():
-            narrower = self._narrowed(symbol, remaining)
+            narrower = self._narrow(symbol, remaining)
             if narrower is not symbol:
                 there = tuple(substitute(result, {symbol: narrower}) for result in results)
                 results = tuple(substitute(result, {narrower: symbol}) for result in there)
@@ -190,18 +190,18 @@ class IndexMap:
         return IndexMap(self.dims, results, remaining)
 
     @staticmethod
-    def _narrowed(symbol: Symbol, constraints: Iterable[Constraint]) -> Symbol:
+    def _narrow(symbol: Symbol, constraints: Iterable[Constraint]) -> Symbol:
         """Narrow the bounds of a symbol by constraints `low <= coefficient*symbol + rest <= high`."""
         known = symbol.range
         for constraint in constraints:
-            if symbols_of(constraint.expression) != (symbol,):
+            if free_symbols(constraint.expression) != (symbol,):
                 continue
             split = linear_in(constraint.expression, symbol)
-            low, high = range_of(constraint.low), range_of(constraint.high)
+            low, high = value_range(constraint.low), value_range(constraint.high)
             if split is None or not (isinstance(split[0], int) and low.is_constant and high.is_constant):
                 continue
             coefficient, rest = split
-            interval = (Range(low.lower, high.upper) - range_of(rest)) * (1 if coefficient > 0 else -1)
+            interval = (Range(low.lower, high.upper) - value_range(rest)) * (1 if coefficient > 0 else -1)
             steps = coefficient if coefficient > 0 else -coefficient
             known = known.intersect(Range(-((-interval.lower) // steps), interval.upper // steps)) or known
         if known == symbol.range:
@@ -407,16 +407,16 @@ def pad_map(shape: Sequence[Dimension], padding_config: Sequence[tuple[Integer, 
 
 def concatenate_map(shapes: Sequence[Sequence[Dimension]], dimension: int, piece: int) -> IndexMap:
     """Return the map of a concatenation to one of its operands; the constraint restricts it to that operand's part."""
-    before, size = sum_of(shape[dimension] for shape in shapes[:piece]), shapes[piece][dimension]
+    before, size = total_size(shape[dimension] for shape in shapes[:piece]), shapes[piece][dimension]
     total = list(shapes[piece])
-    total[dimension] = sum_of(shape[dimension] for shape in shapes)
+    total[dimension] = total_size(shape[dimension] for shape in shapes)
     symbols = indices(total)
     results = [symbol - before if axis == dimension else symbol for axis, symbol in enumerate(symbols)]
     constraint = Constraint(symbols[dimension], before, before + size - 1)
     return IndexMap.over(total, results, [constraint]).simplify()
 
 
-def sum_of(sizes: Iterable[Dimension]) -> Dimension:
+def total_size(sizes: Iterable[Dimension]) -> Dimension:
     """Add sizes; 0 for none."""
     return reduce(lambda left, right: left + right, sizes, 0)
 

@@ -116,7 +116,7 @@ def _modulo(left: Any, right: Any) -> Any:
     return IntegerOperators.algebra.modulo(left, right)
 
 
-def _swapped(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+def _swap(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     return lambda right, left: function(left, right)
 
 
@@ -168,17 +168,17 @@ class IntegerOperators:
     __array_ufunc__ = None
 
     __add__ = _operator(_add, operator.add)
-    __radd__ = _operator(_swapped(_add), _swapped(operator.add))
+    __radd__ = _operator(_swap(_add), _swap(operator.add))
     __mul__ = _operator(_multiply, operator.mul)
-    __rmul__ = _operator(_swapped(_multiply), _swapped(operator.mul))
+    __rmul__ = _operator(_swap(_multiply), _swap(operator.mul))
     __sub__ = _operator(_subtract, operator.sub)
-    __rsub__ = _operator(_swapped(_subtract), _swapped(operator.sub))
+    __rsub__ = _operator(_swap(_subtract), _swap(operator.sub))
     __truediv__ = _quotient
     __rtruediv__ = functools.partialmethod(_quotient, reflected=True)
     __floordiv__ = _operator(_floor_divide, operator.floordiv)
-    __rfloordiv__ = _operator(_swapped(_floor_divide), _swapped(operator.floordiv))
+    __rfloordiv__ = _operator(_swap(_floor_divide), _swap(operator.floordiv))
     __mod__ = _operator(_modulo, operator.mod)
-    __rmod__ = _operator(_swapped(_modulo), _swapped(operator.mod))
+    __rmod__ = _operator(_swap(_modulo), _swap(operator.mod))
     __divmod__ = _operator(lambda left, right: (_floor_divide(left, right), _modulo(left, right)))
     __rdivmod__ = _operator(lambda right, left: (_floor_divide(left, right), _modulo(left, right)))
     __lshift__ = _operator(_shift_left)

@@ -49,7 +49,7 @@ def products(left: Iterable[Term], right: Terms) -> list[Term]:
     return [(join(m, n), c * d) for m, c in left for n, d in right]
 
 
-def scaled(terms: Iterable[Term], factor: Monomial, times: int) -> list[Term]:
+def scale(terms: Iterable[Term], factor: Monomial, times: int) -> list[Term]:
     """Multiply terms by one monomial and an integer."""
     return products(terms, ((factor, times),))
 
@@ -119,7 +119,7 @@ def divide(dividend: Terms, divisor: Terms) -> tuple[list[Term], list[Term]]:
             continue
         term = (rest, coefficient // lead_coefficient)
         quotient.append(term)
-        accumulate(left, scaled(divisor, rest, -term[1]))
+        accumulate(left, scale(divisor, rest, -term[1]))
         left = {m: c for m, c in left.items() if c}
     return quotient, remainder
 

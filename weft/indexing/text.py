@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from weft.indexing.expression import Division, Expression, Extremum, FloorDivide, Integer, Symbol, terms_of
+from weft.indexing.expression import Division, Expression, Extremum, FloorDivide, Integer, Symbol, as_terms
 from weft.indexing.operators import IntegerOperators
 
 
@@ -16,7 +16,7 @@ def dimension_text(size: Any) -> str:
     """Return the text of one size."""
     if not isinstance(size, Expression):
         return str(size)
-    result = " ".join(_term_text(monomial, coefficient) for monomial, coefficient in _sorted_terms(size))
+    result = " ".join(_term_text(monomial, coefficient) for monomial, coefficient in _sort_terms(size))
     return result.removeprefix("+ ")
 
 
@@ -28,7 +28,7 @@ def shape_text(shape: Any) -> str:
 
 def _term_text(monomial: tuple[Expression, ...], coefficient: int) -> str:
     sign = "+" if coefficient > 0 else "-"
-    factors = [_factor_text(atom) + (f"^{n}" if n > 1 else "") for atom, n in _sorted_factors(monomial)]
+    factors = [_factor_text(atom) + (f"^{n}" if n > 1 else "") for atom, n in _sort_factors(monomial)]
     if not factors or abs(coefficient) != 1:
         factors.insert(0, str(abs(coefficient)))
     return f"{sign} {'*'.join(factors)}"
@@ -54,12 +54,12 @@ def _operation(atom: Expression) -> tuple[str, list[Integer]]:
 
 
 def _expression_key(value: Integer) -> tuple[Any, ...]:
-    terms = tuple((_term_key(monomial), coefficient) for monomial, coefficient in _sorted_terms(value))
+    terms = tuple((_term_key(monomial), coefficient) for monomial, coefficient in _sort_terms(value))
     return sum(1 + abs(coefficient) * key[0] for key, coefficient in terms), terms
 
 
 def _term_key(monomial: tuple[Expression, ...]) -> tuple[Any, ...]:
-    factors = tuple((_factor_key(atom), n) for atom, n in _sorted_factors(monomial))
+    factors = tuple((_factor_key(atom), n) for atom, n in _sort_factors(monomial))
     return sum(1 + n * key[0] for key, n in factors), factors
 
 
@@ -71,11 +71,11 @@ def _factor_key(atom: Expression) -> tuple[Any, ...]:
     return 1 + sum(key[0] for key in keys), name, keys
 
 
-def _sorted_terms(value: Integer) -> list[tuple[tuple[Expression, ...], int]]:
-    return sorted(terms_of(value), key=lambda term: _term_key(term[0]), reverse=True)
+def _sort_terms(value: Integer) -> list[tuple[tuple[Expression, ...], int]]:
+    return sorted(as_terms(value), key=lambda term: _term_key(term[0]), reverse=True)
 
 
-def _sorted_factors(monomial: tuple[Expression, ...]) -> list[tuple[Expression, int]]:
+def _sort_factors(monomial: tuple[Expression, ...]) -> list[tuple[Expression, int]]:
     counted = [(atom, len(list(copies))) for atom, copies in itertools.groupby(monomial)]
     return sorted(counted, key=lambda pair: _factor_key(pair[0]))
 

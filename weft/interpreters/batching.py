@@ -17,14 +17,14 @@ from weft.api.user_primitive import (
 )
 from weft.base.publish import publish as _publish
 from weft.ir.primitive import Axis, Primitive
-from weft.primitives.movement.shape import batched_at_front, broadcast_in_dim, move_axis
+from weft.primitives.movement.shape import broadcast_in_dim, move_axis, move_batch_to_front
 
 not_mapped = None
 
 
 def bdim_at_front(x: Any, bdim: int | None, size: Any, mesh_axis: Any = None) -> Any:
     """Move the mapped dimension of a value first; broadcast a value without one to `size`."""
-    return batched_at_front(x, bdim, Axis(size))
+    return move_batch_to_front(x, bdim, Axis(size))
 
 
 def broadcast(x: Any, sz: Any, axis: int, mesh_axis: Any = None) -> Any:

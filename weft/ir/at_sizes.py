@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from weft.indexing.expression import Expression, Integer, Symbol, linear_in, range_of, substitute, symbols_of
+from weft.indexing.expression import Expression, Integer, Symbol, free_symbols, linear_in, substitute, value_range
 from weft.indexing.guards import ZERO, Guard, RuleGuard
 from weft.ir.jaxpr import Atom, Equation, Jaxpr, Literal, Var, subjaxprs
 from weft.ir.kinds import Constant
@@ -30,12 +30,12 @@ def equal_sizes(guards: Iterable[Guard | RuleGuard]) -> dict[Symbol, Integer]:
         if not isinstance(guard, Guard) or guard.relation != ZERO:
             continue
         difference = substitute(guard.expression, found)
-        for symbol in symbols_of(difference):
+        for symbol in free_symbols(difference):
             coefficient, rest = linear_in(difference, symbol) or (0, 0)
             if not isinstance(coefficient, int) or coefficient == 0 or rest % coefficient != 0:
                 continue
             value = -rest // coefficient
-            if range_of(value).within(symbol.range):
+            if value_range(value).within(symbol.range):
                 found = {s: substitute(e, {symbol: value}) for s, e in found.items()} | {symbol: value}
                 break
     return found

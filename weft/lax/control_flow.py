@@ -38,9 +38,9 @@ from weft.primitives.elementwise.arithmetic import add
 from weft.primitives.elementwise.compare import lt, ne
 from weft.primitives.elementwise.convert import convert_element_type
 from weft.primitives.elementwise.select import clamp
-from weft.primitives.movement.concatenate import concatenate, stacked
+from weft.primitives.movement.concatenate import concatenate, stack_values
 from weft.primitives.movement.shape import reshape
-from weft.primitives.movement.size import size_of
+from weft.primitives.movement.size import size_value
 from weft.primitives.movement.slicing import slice as slice_primitive
 from weft.trace.ref_bodies import LoopRefs, with_equal_refs
 from weft.trace.refs import Ref, Touched, ref_values, write_back
@@ -417,8 +417,8 @@ def run_while(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], in
     count = len(init)
     refs = LoopRefs.of(cond_touched, body_touched)
     if cond_touched or body_touched:
-        condition = refs.arranged(condition, cond_touched, len(cond_consts), count, False)
-        body = refs.arranged(body, body_touched, len(body_consts), count, True)
+        condition = refs.arrange(condition, cond_touched, len(cond_consts), count, False)
+        body = refs.arrange(body, body_touched, len(body_consts), count, True)
         constants = ref_values(refs.constant)
         cond_consts, body_consts = [*cond_consts, *constants], [*body_consts, *constants]
         init = [*init, *ref_values(refs.carried)]
@@ -477,7 +477,7 @@ def fori_loop(
         _check_bounds(*(0 if isinstance(bound, Expression) else bound for bound in (lower, upper)))
         dtype = dtypes.default_int_dtype()
     else:
-        lower, upper = (size_of(b) if isinstance(b, Expression) else b for b in (lower, upper))
+        lower, upper = (size_value(b) if isinstance(b, Expression) else b for b in (lower, upper))
         _check_bounds(lower, upper)
         dtype = dtypes.result_type(lower, upper)
     # The number of steps between two floats is not known.
@@ -500,7 +500,7 @@ def fori_loop(
         return step
 
     if first is not None and last is not None:
-        as_index = lambda i: size_of(i) if isinstance(i, Expression) else i if weak else np.asarray(i, dtype)
+        as_index = lambda i: size_value(i) if isinstance(i, Expression) else i if weak else np.asarray(i, dtype)
         if config.disable_jit:
             value = lift_arrays(init_val)
             for i in range(first, last):
@@ -589,7 +589,7 @@ def run_scan(
     body = with_casts_outside(body, len(consts))
     refs = LoopRefs.of(touched)
     if touched:
-        body = refs.arranged(body, touched, len(consts), len(carry), True)
+        body = refs.arrange(body, touched, len(consts), len(carry), True)
         consts, carry = [*consts, *ref_values(refs.constant)], [*carry, *ref_values(refs.carried)]
     results = scan_primitive(
         *consts, *carry, *xs_leaves,
@@ -692,7 +692,7 @@ def scan_in_python(
         ys.append(y)
     if reverse:
         ys.reverse()
-    return carry, tree.map(lambda *parts: stacked(parts, get_aval(parts[0])), *ys)  # type: ignore[arg-type]
+    return carry, tree.map(lambda *parts: stack_values(parts, get_aval(parts[0])), *ys)  # type: ignore[arg-type]
 
 
 @boundary

@@ -25,7 +25,7 @@ from weft.primitives.contraction.convolution_shapes import (
     conv_general_shape_tuple as conv_general_shape_tuple,
     conv_shape_tuple as conv_shape_tuple,
     conv_transpose_shape_tuple as conv_transpose_shape_tuple,
-    dilated_size,
+    dilate_size,
     explicit_pads,
     in_order,
     padtype_to_pads,
@@ -104,7 +104,7 @@ def conv_general_dilated(
                 f"conv_general_dilated got padding {padding!r} with lhs_dilation {base_dilation}, where it has no "
                 "meaning. Give (low, high) pairs, or use conv_transpose."
             )
-        extents = [dilated_size(k, d) for k, d in zip(in_order(kernel.shape, dims.rhs_spec)[2:], dilation, strict=True)]
+        extents = [dilate_size(k, d) for k, d in zip(in_order(kernel.shape, dims.rhs_spec)[2:], dilation, strict=True)]
         pads: Pads = tuple(padtype_to_pads(in_order(x.shape, dims.lhs_spec)[2:], extents, strides, padding))
     else:
         pads = explicit_pads(padding, rank)
@@ -256,7 +256,7 @@ def conv_transpose(
     rank = len(x) - 2
     dilation = (1,) * rank if rhs_dilation is None else _counts("rhs_dilation", rhs_dilation, rank)
     strides = _counts("strides", strides, rank)
-    extents = [dilated_size(k, d) for k, d in zip(in_order(kernel, dims.rhs_spec)[2:], dilation, strict=True)]
+    extents = [dilate_size(k, d) for k, d in zip(in_order(kernel, dims.rhs_spec)[2:], dilation, strict=True)]
     if isinstance(padding, str):
         pads: Pads = tuple(transpose_pads(k, s, padding) for k, s in zip(extents, strides, strict=True))
     else:

@@ -369,7 +369,7 @@ def convert_element_type(operand: Any, new_dtype: DTypeLike) -> Array:
         value = conversion.coerce_value(operand, dtype)
         return from_numpy(value)
     with np.errstate(all="ignore"):
-        return from_numpy(convert.converted(value, dtype))
+        return from_numpy(convert.convert_values(value, dtype))
 
 
 @document(

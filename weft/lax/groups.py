@@ -17,7 +17,7 @@ import numpy as np
 from weft.ir.context import context
 from weft.lax.named_axes import axis_size, by_position, varying
 from weft.primitives import collectives
-from weft.primitives.collectives import merge_dims, rows_of, split_dim
+from weft.primitives.collectives import gather_rows, merge_dims, split_dim
 from weft.primitives.movement.shape import move_axis, reshape
 from weft.primitives.reduction.reduce import reduce_sum
 from weft.primitives.reduction.reduce_extrema import reduce_max, reduce_min
@@ -94,7 +94,7 @@ def gather_members(x: Any, names: Names, groups: Groups, repeated: bool = False)
     shape = every.shape[len(names) :]
     every = reshape(every, new_sizes=(count, *shape), dimensions=None)
     own = reshape(by_position(names, range(count)), new_sizes=(1,), dimensions=None)
-    return rows_of(every, reshape(rows_of(table, own), new_sizes=(width,), dimensions=None))
+    return gather_rows(every, reshape(gather_rows(table, own), new_sizes=(width,), dimensions=None))
 
 
 def own_row(x: Any, names: Names, groups: Groups) -> Any:
@@ -104,4 +104,4 @@ def own_row(x: Any, names: Names, groups: Groups) -> Any:
         for i, position in enumerate(group):
             table[position] = i
     index = reshape(by_position(names, table), new_sizes=(1,), dimensions=None)
-    return reshape(rows_of(x, index), new_sizes=x.shape[1:], dimensions=None)
+    return reshape(gather_rows(x, index), new_sizes=x.shape[1:], dimensions=None)

@@ -39,7 +39,7 @@ from weft.primitives.linalg.matrix import (
     hermitian_part,
     matmul,
     scalar,
-    scaled,
+    scale,
     triangle,
 )
 from weft.primitives.movement.concatenate import concatenate
@@ -110,7 +110,7 @@ def cholesky_update(r_matrix: Any, w_vector: Any) -> Array:
         return found
     # LAPACK leaves the signs of the rows open: the diagonal is made positive, as that of a Cholesky factor is.
     negative = lt(as_columns(diagonal(found), found.shape), scalar(0, found))
-    return select_n(negative, found, scaled(found, -1))
+    return select_n(negative, found, scale(found, -1))
 
 
 def triangular_solve(
@@ -317,7 +317,7 @@ def symmetric_product(
             f"symmetric_product needs c of the shape of a aᵀ; got a of shape {a.shape} and c of shape {c.shape}.",
             fix=f"c must have shape {product.shape}",
         )
-    out = add(scaled(product, alpha), scaled(c, beta))
+    out = add(scale(product, alpha), scale(c, beta))
     if symmetrize_output:
         strict = triangle(out, lower=True, offset=-1)
         out = add(triangle(out, lower=True), flip(strict))

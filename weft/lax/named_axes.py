@@ -15,7 +15,7 @@ from weft.ir.types import get_aval
 from weft.ir.varying import apply_casts, casts_to
 from weft.lax.argument_docs import document
 from weft.primitives import collectives
-from weft.primitives.collectives import Groups, rows_of
+from weft.primitives.collectives import Groups, gather_rows
 from weft.primitives.elementwise.arithmetic import add, mul
 from weft.primitives.movement.shape import reshape
 
@@ -83,7 +83,7 @@ def group_params(groups: Groups) -> dict[str, Any]:
 def by_position(axis_name: Name, table: Sequence[int]) -> Any:
     """Look up this element's entry of a table that has one entry for each index along a named axis."""
     position = reshape(axis_index(axis_name), new_sizes=(1,), dimensions=None)
-    return reshape(rows_of(np.array(table, np.int32), position), new_sizes=(), dimensions=None)
+    return reshape(gather_rows(np.array(table, np.int32), position), new_sizes=(), dimensions=None)
 
 
 def varying(x: Any, names: Sequence[Any]) -> Any:

@@ -10,7 +10,7 @@ from weft.base.errors import ArgumentError
 from weft.ir.types import ArrayType, get_aval
 from weft.lax.named_axes import Name, axis_names, axis_size, canonical_groups, varying
 from weft.lax.parallel import all_gather, all_to_all
-from weft.primitives.collectives import rows_of
+from weft.primitives.collectives import gather_rows
 from weft.primitives.elementwise.arithmetic import add, sub
 from weft.primitives.elementwise.bitwise import and_
 from weft.primitives.elementwise.compare import ge, lt
@@ -87,7 +87,7 @@ def ragged_all_to_all(
     for i in range(count):
         begin, size, goal = (entry(table, i) for table in (begins, sizes, goals))
         step = sub(rows, goal)
-        sent = rows_of(entry(every, i), add(step, begin))
+        sent = gather_rows(entry(every, i), add(step, begin))
         own = and_(ge(step, np.int32(0)), lt(step, size))
         own = broadcast_in_dim(own, shape=result.shape, broadcast_dimensions=(0,))
         filled = select_n(own, filled, sent)
@@ -96,6 +96,6 @@ def ragged_all_to_all(
 
 def entry(x: Any, i: int) -> Any:
     """Return entry i along the first dimension; a scalar integer as int32."""
-    found = reshape(rows_of(x, [i]), new_sizes=x.shape[1:], dimensions=None)
+    found = reshape(gather_rows(x, [i]), new_sizes=x.shape[1:], dimensions=None)
     whole = np.dtype(found.dtype).kind in "iu" and not found.shape
     return convert_element_type(found, new_dtype=np.dtype(np.int32), weak_type=False) if whole else found

@@ -21,7 +21,7 @@ from weft.primitives.movement.shape import reshape
 from weft.primitives.random import philox
 from weft.primitives.random.bits import threefry2x32
 from weft.primitives.random.definitions import PRIMITIVES
-from weft.primitives.random.layouts import UINT32, merged
+from weft.primitives.random.layouts import UINT32, merge_words
 from weft.primitives.reduction.reduce_other import part
 from weft.trace.annotations import ArrayLike
 from weft.trace.array import Array
@@ -96,7 +96,7 @@ def _generate(key: Any, shape: tuple[int, ...], bit_width: int, algorithm: Rando
     else:
         size = math.prod(shape)
         found = philox.bits(PRIMITIVES, state, bit_width, size) if size else PRIMITIVES.zeros((0,), f"uint{bit_width}")
-        bits, used = reshape(found, new_sizes=shape), philox.blocks_of(bit_width, size)
+        bits, used = reshape(found, new_sizes=shape), philox.count_blocks(bit_width, size)
     # The lower half of the counter advances; it does not carry.
     low = PRIMITIVES.add(state[2], used)
     high = PRIMITIVES.plus(state[3], PRIMITIVES.less(low, np.array(used, UINT32)))
@@ -127,7 +127,7 @@ def _threefry_bits(state: Any, shape: tuple[int, ...], bit_width: int) -> tuple[
     high = PRIMITIVES.plus(PRIMITIVES.less(low, index), PRIMITIVES.repeat_last(state[3], (size,)))
     first, second = (reshape(w, new_sizes=counts) for w in threefry2x32(state[0], state[1], low, high))
     if bit_width == 64:
-        return merged(PRIMITIVES, second, first), size
+        return merge_words(PRIMITIVES, second, first), size
     pairs = (*counts[: axis + 1], 1, *counts[axis + 1 :])
     both = concatenate(reshape(first, new_sizes=pairs), reshape(second, new_sizes=pairs), dimension=axis + 1)
     padded = tuple(2 * n if i == axis else n for i, n in enumerate(counts))

@@ -27,14 +27,14 @@ from weft.lax.shape import (
     reshape,
     squeeze,
 )
-from weft.primitives.control.check import asked, check_index
+from weft.primitives.control.check import check_index, needs_checks
 from weft.primitives.elementwise.arithmetic import add, rem
 from weft.primitives.elementwise.compare import gt, lt
 from weft.primitives.elementwise.select import select_n
 from weft.primitives.movement import gather as _gather, scatter as _scatter, slicing as _slicing
 from weft.primitives.movement.gather import GatherDimensionNumbers, GatherScatterMode
 from weft.primitives.movement.scatter import ScatterDimensionNumbers, window_sizes
-from weft.primitives.movement.size import size_of
+from weft.primitives.movement.size import size_value
 from weft.primitives.random.bits import KeyDtype
 from weft.primitives.reduction.reduce_extrema import reduce_max
 from weft.trace.annotations import ArrayLike
@@ -140,7 +140,7 @@ def index_in_dim(operand: ArrayLike, index: int, axis: int = 0, keepdims: bool =
 def wrap_negative(index: Any, size: Any) -> Any:
     """Convert an index whose negative values count from the end to one counted from the start."""
     if isinstance(index, Expression):
-        index = size_of(index)
+        index = size_value(index)
     aval = get_aval(index)
     kind = dtypes.kind(aval.dtype)  # type: ignore[attr-defined]
     if kind not in "iu":
@@ -169,7 +169,7 @@ def wrap_negative(index: Any, size: Any) -> Any:
 
 
 def _count_from_start(index: Array, size: Any, dtype: np.dtype[Any]) -> Any:
-    end = size_of(size, dtype, weak=False) if isinstance(size, Expression) else np.array(size, dtype)
+    end = size_value(size, dtype, weak=False) if isinstance(size, Expression) else np.array(size, dtype)
     return select_n(lt(index, np.zeros((), dtype)), index, add(index, end))
 
 
@@ -236,7 +236,7 @@ def _check_starts(starts: Sequence[Any], shape: Sequence[Any], sizes: Sequence[A
 
 def _check_indices(indices: Any, axes: Sequence[int], shape: Sequence[Any], sizes: Sequence[Any]) -> None:
     """Check the index vectors of a gather or scatter without a mode, one component after the other."""
-    if not asked() or not _shape(indices) or _shape(indices)[-1] != len(axes):
+    if not needs_checks() or not _shape(indices) or _shape(indices)[-1] != len(axes):
         return
     for i, axis in enumerate(axes):
         last = len(_shape(indices)) - 1

@@ -10,7 +10,7 @@ from weft.base.errors import ArgumentError
 from weft.indexing.dimension import index_or_size
 from weft.ir.types import get_aval
 from weft.lax.reductions import FlatReduction
-from weft.primitives.contraction.convolution_shapes import dilated_size, padtype_to_pads as _padtype_to_pads
+from weft.primitives.contraction.convolution_shapes import dilate_size, padtype_to_pads as _padtype_to_pads
 from weft.primitives.reduction import window as _window
 
 _NAMED = {
@@ -120,7 +120,7 @@ def _parameters(shape: Any, window: Any, strides: Any, padding: Any, base_dilati
     }
     _window.check_parameters("reduce_window", shape, params)
     if isinstance(padding, str):
-        extents = [dilated_size(w, d) for w, d in zip(window, window_dilation, strict=True)]
+        extents = [dilate_size(w, d) for w, d in zip(window, window_dilation, strict=True)]
         padding = _padtype_to_pads(shape, extents, strides, padding)
     try:
         params["padding"] = tuple((_sizes((low, high))) for low, high in padding)

@@ -13,7 +13,7 @@ from weft.base import conversion, dtypes
 from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.indexing.dimension import index_or_size
 from weft.indexing.expression import Expression
-from weft.indexing.guards import is_covered
+from weft.indexing.guards import has_known_sign
 from weft.ir.types import array_type
 from weft.numpy.creation import convert_dtype, full_array, put_array
 from weft.numpy.util import (
@@ -107,7 +107,7 @@ def _symbolic_range(start: Any, stop: Any, step: Any, dtype: Any) -> Array:
     if isinstance(by, Expression):
         raise ArgumentError(f"arange over symbolic sizes needs a known step, got {by}.")
     size = -((low - high) // by)
-    if isinstance(size, Expression) and is_covered(size) and not size >= 0:
+    if isinstance(size, Expression) and has_known_sign(size) and not size >= 0:
         size = 0
     count = iota(dtype=out_dtype, shape=(size,), dimension=0)
     scaled = count if by == 1 else lax.mul(count, cast(by, out_dtype))

@@ -37,7 +37,7 @@ from weft.numpy.util import (
 )
 from weft.primitives.elementwise.convert import convert_element_type
 from weft.primitives.movement.shape import broadcast_in_dim
-from weft.primitives.movement.size import size_of
+from weft.primitives.movement.size import size_value
 from weft.runtime.array import ConcreteArray, PlacedArray, from_numpy, full_of, put
 from weft.runtime.borrowing import from_device, from_host
 from weft.runtime.device import devices, placement_of
@@ -198,7 +198,7 @@ def _array(value: Any, dtype: Any, name: str) -> Array:
     if isinstance(value, Array):
         return value if out_dtype is None else convert_dtype(value, out_dtype)
     if isinstance(value, Expression) and out_dtype is not None and dtypes.kind(out_dtype) in "iufc":
-        return size_of(value, out_dtype, weak=False)
+        return size_value(value, out_dtype, weak=False)
     if hasattr(type(value), "__jax_array__"):
         return _array(value.__jax_array__(), dtype, name)
     if isinstance(value, (list, tuple)):

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from weft.base.errors import ArgumentError
 from weft.base.lazy import lazy
 from weft.indexing.expression import Expression
-from weft.indexing.guards import decided
+from weft.indexing.guards import decide
 
 opt_einsum = lazy("opt_einsum")
 
@@ -161,7 +161,7 @@ def find_path(text: str, shapes: Sequence[tuple[Any, ...]], optimize: Any) -> li
     if isinstance(optimize, (list, tuple)):
         return [tuple(step) for step in optimize if not isinstance(step, str)]
     ranks = tuple(map(len, shapes))
-    return list(decided(_best_path, (text, ranks, optimize), tuple(itertools.chain.from_iterable(shapes))))
+    return list(decide(_best_path, (text, ranks, optimize), tuple(itertools.chain.from_iterable(shapes))))
 
 
 def _best_path(fixed: tuple[str, tuple[int, ...], Any], sizes: tuple[Any, ...]) -> tuple[tuple[int, ...], ...]:

@@ -26,7 +26,7 @@ from weft.base.settings import config
 from weft.base.source import user_line
 from weft.indexing.dimension import ceil_divide, definitely_less, maximum, minimum, same
 from weft.indexing.expression import Expression
-from weft.indexing.guards import is_answered, is_covered
+from weft.indexing.guards import has_answer, has_known_sign
 from weft.ir.staged import operation_on
 from weft.ir.types import ArrayType
 from weft.lax import shape as lax_shape, slicing as lax_slicing
@@ -321,11 +321,11 @@ def _symbolic_slice(start: Any, stop: Any, step: int, axis: int, size: Any) -> S
 
 def _smaller(left: Any, right: Any) -> Any:
     """Return the smaller of two positions; while sizes are being decided, the comparison is decided too."""
-    return (left if left <= right else right) if is_covered(left - right) else minimum(left, right)
+    return (left if left <= right else right) if has_known_sign(left - right) else minimum(left, right)
 
 
 def _larger(left: Any, right: Any) -> Any:
-    return (left if left >= right else right) if is_covered(left - right) else maximum(left, right)
+    return (left if left >= right else right) if has_known_sign(left - right) else maximum(left, right)
 
 
 def out_of_bounds(value: int, axis: int, aval: ArrayType, where: str = "") -> OutOfBoundsIndexError:
@@ -352,7 +352,7 @@ def read_integer(value: Any, axis: int, aval: ArrayType, mode: GatherScatterMode
     size = aval.shape[axis]
     position = value + size if not isinstance(value, Expression) and value < 0 and wrap else value
     if isinstance(size, Expression) or isinstance(position, Expression):
-        if definitely_less(position, 0) or not position < size or (is_answered(position) and not position >= 0):
+        if definitely_less(position, 0) or not position < size or (has_answer(position) and not position >= 0):
             raise out_of_bounds(value, axis, aval)
         return IntegerEntry(axis, position)
     if 0 <= position < size:
@@ -384,7 +384,7 @@ def read_array(
                     where = tuple(int(i) for i in np.argwhere(outside)[0])
                     raise out_of_bounds(int(part[where]), axis, aval, f" (at {list(where)} of the index array)")
                 known = False
-        elif mode is None and raises_when_known() and part.size and is_answered(size):
+        elif mode is None and raises_when_known() and part.size and has_answer(size):
             # Sizes that these indices do not fit are decided separately, and raise.
             lowest, highest = int(positions.min()), int(positions.max())
             if not highest < size or not lowest + (size if wrap else 0) >= 0:

@@ -33,7 +33,7 @@ from weft.ir.types import ArrayType, array_type
 from weft.primitives.elementwise.convert import convert_element_type
 from weft.primitives.elementwise.select import select_n
 from weft.primitives.movement.shape import broadcast_in_dim
-from weft.primitives.movement.size import size_of
+from weft.primitives.movement.size import size_value
 from weft.runtime.array import ConcreteArray, PlacedArray, from_numpy, put
 from weft.runtime.placing import common_placement
 from weft.trace.array import Array
@@ -171,7 +171,7 @@ def cast(x: Any, dtype: Any, weak: bool = False) -> Any:
             return _constant(value.copy() if value is x else value, weak)
         return from_numpy(value, weak_type=weak, copy=value is x)
     if isinstance(x, Expression):  # a size of any number of bits, rounded once
-        return size_of(x, dtype, weak)
+        return size_value(x, dtype, weak)
     return cast(x.__jax_array__(), dtype, weak)
 
 

@@ -46,7 +46,7 @@ def remaining_axes(rank: int, axes: Sequence[int]) -> tuple[int, ...]:
     return tuple(i for i in range(rank) if i not in axes)
 
 
-def shifted(axes: Sequence[int], batch_dim: int) -> tuple[int, ...]:
+def shift_axes(axes: Sequence[int], batch_dim: int) -> tuple[int, ...]:
     """Shift axes for a batch dimension that was inserted at `batch_dim`."""
     return tuple(a + (a >= batch_dim) for a in axes)
 
@@ -119,7 +119,7 @@ class Reduction(Primitive):
     ) -> tuple[Any, int]:
         (x,), (dim,) = args, dims
         assert dim is not None
-        lifted = shifted(axes, dim)
+        lifted = shift_axes(axes, dim)
         return self(x, axes=lifted), remaining_axes(x.ndim, lifted).index(dim)
 
     # How partial results are combined.

@@ -14,7 +14,7 @@ from weft.api.shardings import takes_out_sharding
 from weft.base import conversion, dtypes
 from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.indexing.expression import Expression
-from weft.indexing.guards import decided
+from weft.indexing.guards import decide
 from weft.numpy.util import (
     as_shape,
     broadcast_shape,
@@ -260,7 +260,7 @@ def _rounds(_: None, shape: tuple[int, ...]) -> int:
 def _shuffle(key: Array, x: Array, *, axis: int) -> Array:
     # Sorting by random words is a random order up to ties. The more words there are, the likelier are ties; this number
     # of rounds keeps the chance of an unfair order negligible.
-    for _ in range(decided(_rounds, None, x.shape)):
+    for _ in range(decide(_rounds, None, x.shape)):
         key, subkey = split_keys(key, 2)
         _, x = lax.sort((draw_bits(subkey, x.shape, dtypes.uint32), x), dimension=axis, num_keys=1)
     return x

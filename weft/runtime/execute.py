@@ -27,7 +27,7 @@ from weft.ir.types import ArrayType, Type
 from weft.ir.unplaced import drop_placements
 from weft.primitives.control.call import jit
 from weft.primitives.control.check import can_flag, writes_in_place
-from weft.primitives.control.inspect_sharding import inspected
+from weft.primitives.control.inspect_sharding import run_inspections
 from weft.runtime.device import CPU, default_device
 from weft.runtime.execution_backend import Executable, execution_backend
 from weft.runtime.memory_backend import memory_backend
@@ -135,7 +135,7 @@ def compile_with_checks(
     copy.
     """
     general = general_jaxpr(jaxpr)
-    plain = inspected(general.memoize("unplaced", lambda: drop_placements(general)), SingleDeviceSharding(device))
+    plain = run_inspections(general.memoize("unplaced", lambda: drop_placements(general)), SingleDeviceSharding(device))
     if plain is not general:
         jaxpr = JaxprAtSizes(plain, jaxpr.sizes) if isinstance(jaxpr, JaxprAtSizes) else plain
     if not can_flag(plain, options) or (any(donated) and writes_in_place(plain)):

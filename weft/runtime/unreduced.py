@@ -17,7 +17,7 @@ from weft.ir.interpreter import replay
 from weft.ir.jaxpr import Jaxpr
 from weft.ir.types import ArrayType
 from weft.ir.unplaced import drop_placements
-from weft.primitives.collectives import tree_combined
+from weft.primitives.collectives import combine_tree
 from weft.primitives.movement.terms import unsum
 from weft.primitives.reduction.reduce import reduce_sum
 from weft.sharding.device import Device
@@ -131,5 +131,5 @@ def summed(parts: np.ndarray, axes: Sequence[int]) -> np.ndarray:
     """Sum a grid of arrays along some of its dimensions, in the order of `psum`."""
     for axis in sorted(axes, reverse=True):
         rows = np.moveaxis(parts, axis, 0)
-        parts = tree_combined(np.add, [rows[i] for i in range(len(rows))])
+        parts = combine_tree(np.add, [rows[i] for i in range(len(rows))])
     return parts

@@ -25,7 +25,7 @@ def stage_subjaxpr(
 ) -> Jaxpr:
     """Trace a flat function that may close over concrete arrays only. With `inherits_line`, for a function that a rule
     and not the user wrote, its equations get the line of the equation being processed. With `takes_refs` it may touch
-    mutable arrays from outside; `touched_refs` returns them."""
+    mutable arrays from outside; `get_touched_refs` returns them."""
     line = context.source
 
     def of_one_line(*args: Any) -> Sequence[Any]:

@@ -36,10 +36,10 @@ def variable_name(value: Any, variables: dict[str, Any]) -> str:
     for name, held in variables.items():
         if held is value or (var is not None and jaxpr_variable(held) is var):
             return name
-    return "" if var is None else staged_name(value._trace, var, variables)
+    return "" if var is None else jaxpr_variable_name(value._trace, var, variables)
 
 
-def staged_name(trace: Any, var: Atom, variables: dict[str, Any]) -> str:
+def jaxpr_variable_name(trace: Any, var: Atom, variables: dict[str, Any]) -> str:
     """Return the name of a variable of the jaxpr that is being recorded, as `variable_name` does for values."""
     equation = defining_equation(trace, var)
     if equation is None:
@@ -50,7 +50,7 @@ def staged_name(trace: Any, var: Atom, variables: dict[str, Any]) -> str:
     if not (equation.primitive.pointwise and len(equation.invars) == len(sources) == 1):
         return ""
     held = next((name for name, x in variables.items() if jaxpr_variable(x) is sources[0]), None)
-    return staged_name(trace, sources[0], variables) if held is None else held
+    return jaxpr_variable_name(trace, sources[0], variables) if held is None else held
 
 
 def sharding_origin(value: Any) -> str:

@@ -47,7 +47,7 @@ class LoopRefs(NamedTuple):
         found = list(refs.values())
         return LoopRefs([t for t in found if not t.written], [t for t in found if t.written])
 
-    def arranged(self, jaxpr: Jaxpr, own: Sequence[Touched], num_consts: int, num_carry: int, carries: bool) -> Jaxpr:
+    def arrange(self, jaxpr: Jaxpr, own: Sequence[Touched], num_consts: int, num_carry: int, carries: bool) -> Jaxpr:
         """Return a body that takes the arrays' values after its constants and after its carry, and returns the carried
         ones after the carry if it `carries`; the body as traced has them last."""
         first = len(jaxpr.invars) - len(own)

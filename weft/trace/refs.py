@@ -230,7 +230,7 @@ class Touched(NamedTuple):
 NOTHING: list[Touched] = []
 
 
-def touched_refs(jaxpr: Jaxpr) -> list[Touched]:
+def get_touched_refs(jaxpr: Jaxpr) -> list[Touched]:
     """Return the mutable arrays whose values are the last arguments of a jaxpr that a rule has staged; its last results
     are the new values of the written ones."""
     result: list[Touched] = jaxpr._cache.get("touched", NOTHING)

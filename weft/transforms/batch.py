@@ -14,7 +14,7 @@ from weft.ir.nans import checks_for_nans
 from weft.ir.primitive import Axis, Primitive
 from weft.ir.types import ArrayType, TapeType, Type, get_aval
 from weft.primitives.control.check import MappedAxis
-from weft.primitives.control.tape import batched_value
+from weft.primitives.control.tape import batch_value
 from weft.primitives.movement.shape import move_axis
 from weft.primitives.movement.sharding_constraint import split_as
 from weft.trace.closed import stage_subjaxpr
@@ -31,7 +31,7 @@ class BatchTracer(Tracer):
         self._trace = trace
         self.value = value
         self.dim = dim
-        self.aval = unbatched_type(get_aval(value), dim)
+        self.aval = unbatch_type(get_aval(value), dim)
 
     def _text(self, aval: Any, depth: int) -> str:
         return f"VmapTracer(aval={type_text(aval)}, batched={type_text(get_aval(self.value).as_seen(depth + 1))})"
@@ -65,20 +65,20 @@ class BatchTrace(Trace):
     def process(self, primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) -> list[Any]:
         pairs = [self.split(a) for a in args]
         values, dims = [v for v, _ in pairs], [d for _, d in pairs]
-        collective = self.axis.name is not None and self.axis.name in axes_of(primitive, params)
+        collective = self.axis.name is not None and self.axis.name in communication_axes(primitive, params)
         if not collective and all(d is None for d in dims):
             return self.parent.process(primitive, args, params)
         before, context.trace = context.trace, self.parent
         source = context.source
         context.source = source or user_location()  # found once for all the operations of a rule
         try:
-            outs, out_dims = apply_batched(primitive, self.axis, values, dims, params, collective)
+            outs, out_dims = apply_batch_rule(primitive, self.axis, values, dims, params, collective)
         finally:
             context.trace, context.source = before, source
         return [self.join(v, d) for v, d in zip(outs, out_dims, strict=True)]
 
 
-def axes_of(primitive: Primitive, params: dict[str, Any]) -> tuple[Any, ...]:
+def communication_axes(primitive: Primitive, params: dict[str, Any]) -> tuple[Any, ...]:
     """Return the named axes that an operation or its sub-jaxprs communicate over."""
     if not primitive.higher_order:
         return primitive.named_axes(params)
@@ -86,7 +86,7 @@ def axes_of(primitive: Primitive, params: dict[str, Any]) -> tuple[Any, ...]:
     return tuple(name for inner in subjaxprs(params) for name in named_axes(inner) if name not in bound)
 
 
-def apply_batched(
+def apply_batch_rule(
     primitive: Primitive,
     axis: Axis,
     values: Sequence[Any],
@@ -106,18 +106,18 @@ def apply_batched(
     return (out, dim) if primitive.multiple_results else ([out], [dim])
 
 
-def unbatched_type(aval: Type, dim: int) -> Type:
+def unbatch_type(aval: Type, dim: int) -> Type:
     """Return the type of one element of a batch."""
     if isinstance(aval, TapeType):
-        return TapeType(unbatched_type(aval.element, dim))
+        return TapeType(unbatch_type(aval.element, dim))
     assert isinstance(aval, ArrayType)
     return aval.without_dimension(dim)
 
 
-def batched_type(aval: Type, axis: Axis) -> Type:
+def batch_type(aval: Type, axis: Axis) -> Type:
     """Return the type with the batch axis as its first dimension."""
     if isinstance(aval, TapeType):
-        return TapeType(batched_type(aval.element, axis))
+        return TapeType(batch_type(aval.element, axis))
     assert isinstance(aval, ArrayType)
     batched: Type = axis.insert_into(aval)
     return batched
@@ -162,18 +162,18 @@ def batch_jaxpr(
 def _batch_jaxpr(
     jaxpr: Jaxpr, axis: Axis, batched: tuple[bool, ...], force: tuple[bool, ...]
 ) -> tuple[Jaxpr, tuple[bool, ...]]:
-    types = [batched_type(v.aval, axis) if b else v.aval for v, b in zip(jaxpr.invars, batched, strict=True)]
+    types = [batch_type(v.aval, axis) if b else v.aval for v, b in zip(jaxpr.invars, batched, strict=True)]
     batched_out: list[bool] = []
 
     def function(*flat: Any) -> list[Any]:
         dims = [0 if b else None for b in batched]
         outs, out_dims = batch_flat(lambda *a: replay(jaxpr, *a), axis, flat, dims, is_named=False)
         batched_out.extend(d is not None or f for d, f in zip(out_dims, force, strict=True))
-        found = [batched_value(v, d, axis) if b else v for v, d, b in zip(outs, out_dims, batched_out, strict=True)]
+        found = [batch_value(v, d, axis) if b else v for v, d, b in zip(outs, out_dims, batched_out, strict=True)]
         # What all elements have alike is split as the mapped dimensions of others are: branches return the same types.
         alike = [b and d is None for d, b in zip(out_dims, batched_out, strict=True)]
         return [
-            split_as(v, batched_type(o.aval, axis)) if a else v
+            split_as(v, batch_type(o.aval, axis)) if a else v
             for v, o, a in zip(found, jaxpr.outvars, alike, strict=True)
         ]
 

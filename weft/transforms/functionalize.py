@@ -22,7 +22,7 @@ from weft.ir.nans import allows_nans, can_be
 from weft.ir.types import ArrayType, Type, array_type, get_aval
 from weft.ir.varying import in_state
 from weft.primitives.control.call import Call
-from weft.primitives.control.check import CHECK, check, split_operands, unchecked, without_checks
+from weft.primitives.control.check import CHECK, check, drop_checks, split_operands, without_checks
 from weft.primitives.control.cond import cond
 from weft.primitives.control.custom import CustomCall, JvpRule, VjpRule
 from weft.primitives.control.failures import CHECK_FAILED, DIVISION, INDEX, NAN, NOTHING, Sites, union
@@ -59,12 +59,12 @@ class Functional(NamedTuple):
     sites: Sites
 
 
-def functionalized(jaxpr: Jaxpr, kinds: Kinds) -> Functional | None:
+def functionalize(jaxpr: Jaxpr, kinds: Kinds) -> Functional | None:
     """Return a sub-jaxpr with its errors as results, or None if nothing in it can fail."""
-    return jaxpr.memoize(("functionalized", kinds, config.checks), lambda: (_functionalized(jaxpr, kinds),))[0]
+    return jaxpr.memoize(("functionalized", kinds, config.checks), lambda: (_functionalize(jaxpr, kinds),))[0]
 
 
-def _functionalized(jaxpr: Jaxpr, kinds: Kinds) -> Functional | None:
+def _functionalize(jaxpr: Jaxpr, kinds: Kinds) -> Functional | None:
     sites = NOTHING
 
     def function(*args: Any) -> list[Any]:
@@ -148,12 +148,12 @@ class Run:
             aval: Any = equation.invars[1].aval
             if can_be("inf", aval):  # divisors that are integers are checked by the function that the user called
                 zero = eq(operands[1], np.zeros((), aval.dtype))
-                self.fail(any_of(zero), DIVISION, "", None, [], line(equation))
+                self.fail(reduce_any(zero), DIVISION, "", None, [], line(equation))
         if NAN in self.kinds and equation.invars and not allows_nans(equation.stack):
             if "nan" in primitive.introduced(equation.params, intended=False):
                 for v, result in zip(equation.outvars, results, strict=True):
                     if can_be("nan", v.aval):
-                        self.fail(any_of(ne(result, result)), NAN, primitive.name, None, [], line(equation))
+                        self.fail(reduce_any(ne(result, result)), NAN, primitive.name, None, [], line(equation))
         return results
 
     def check(self, equation: Equation, operands: Sequence[Any]) -> Sequence[Any]:
@@ -169,11 +169,11 @@ class Run:
         for mask in masks:
             bad = and_(bad, wide(mask, bad))
         if kind == CHECK_FAILED:
-            outputs = [first_of(bad, v) for v in shown] if get_aval(bad).shape else list(shown)  # type: ignore[attr-defined]
-            outputs[0] = where(any_of(bad), outputs[0], np.array(0, _INT))
+            outputs = [select_first(bad, v) for v in shown] if get_aval(bad).shape else list(shown)  # type: ignore[attr-defined]
+            outputs[0] = where(reduce_any(bad), outputs[0], np.array(0, _INT))
             self.merge(params["about"], outputs)
         elif kind == DIVISION:
-            self.fail(any_of(bad), kind, "", None, [], line(equation))
+            self.fail(reduce_any(bad), kind, "", None, [], line(equation))
         else:
             axis, shape, window = params["about"]
             wide_window = f" and {window} elements from there on do not fit" if window != 1 else ""
@@ -181,7 +181,7 @@ class Run:
                 f"out-of-bounds indexing for array of shape {tuple(shape)}: index {{}} is out of bounds for axis {axis}"
                 f" with size {shape[axis]}{wide_window}."
             )
-            self.fail(any_of(bad), kind, text, None, [first_of(bad, value)], line(equation))
+            self.fail(reduce_any(bad), kind, text, None, [select_first(bad, value)], line(equation))
         return []
 
     # -- operations that run sub-jaxprs ----------------------------------------------------------------------------
@@ -192,7 +192,7 @@ class Run:
         return results[:count]
 
     def call(self, equation: Equation, operands: Sequence[Any]) -> Sequence[Any]:
-        inner = functionalized(equation.params["jaxpr"], self.kinds)
+        inner = functionalize(equation.params["jaxpr"], self.kinds)
         if inner is None:
             return self.silent(equation, operands)
         params = {k: v for k, v in equation.params.items() if k != "donated"}
@@ -206,7 +206,7 @@ class Run:
     def apart(self, jaxpr: Jaxpr, equation: Equation, operands: Sequence[Any]) -> Sequence[Any]:
         """Bind an operation with derivative rules of its own, which accept no further results: its errors are computed
         beside it, by the jaxpr that it calls. Common subexpressions are merged in compilation."""
-        inner = functionalized(jaxpr, self.kinds)
+        inner = functionalize(jaxpr, self.kinds)
         if inner is not None:
             count = len(jaxpr.outvars)
             live = [i >= count for i in range(len(inner.jaxpr.outvars))]
@@ -220,10 +220,10 @@ class Run:
         if CHECK in jaxpr.effects:
             quiet: Any
             if isinstance(rule, JvpRule):
-                quiet = JvpRule(lambda nonzero: unchecked(rule.jvp(nonzero)), rule.name)
+                quiet = JvpRule(lambda nonzero: drop_checks(rule.jvp(nonzero)), rule.name)
             else:
                 quiet = VjpRule(
-                    lambda nonzero: unchecked(rule.forward(nonzero)), rule.backward, rule.name, len(jaxpr.outvars)
+                    lambda nonzero: drop_checks(rule.forward(nonzero)), rule.backward, rule.name, len(jaxpr.outvars)
                 )
             equation = equation.replace(params={**equation.params, "rule": quiet})
         return self.apart(jaxpr, equation, operands)
@@ -231,13 +231,13 @@ class Run:
     def lanes(self, equation: Equation, operands: Sequence[Any]) -> Sequence[Any]:
         lane: Lane = equation.params["lane"]
         primitive: Any = equation.primitive
-        quiet = Lane(unchecked(lane.jaxpr), lane.axes, lane.batched, lane.forced)
-        equation = equation.replace(params=primitive.params_of(quiet, equation.params["name"]))
+        quiet = Lane(drop_checks(lane.jaxpr), lane.axes, lane.batched, lane.forced)
+        equation = equation.replace(params=primitive.make_params(quiet, equation.params["name"]))
         return self.apart(lane.over_all()[0], equation, operands)
 
     def cond(self, equation: Equation, operands: Sequence[Any]) -> Sequence[Any]:
         branches = equation.params["branches"]
-        found = [functionalized(b, self.kinds) for b in branches]
+        found = [functionalize(b, self.kinds) for b in branches]
         if not any(found):
             return self.silent(equation, operands)
         count = len(equation.outvars)
@@ -248,7 +248,7 @@ class Run:
 
             def function(*args: Any) -> list[Any]:
                 run = Run(self.kinds)
-                results = replay(unchecked(branch) if inner is None else inner.jaxpr, *args)
+                results = replay(drop_checks(branch) if inner is None else inner.jaxpr, *args)
                 for k, other in enumerate(found):
                     if other is not None:
                         run.merge(other.sites, results[count:] if k == i else empty(other.sites))
@@ -260,7 +260,7 @@ class Run:
         results = context.trace.process(equation.primitive, operands, {"branches": same_states(new)})
         return self.split(results, count, sites)
 
-    def carried(
+    def carry_errors(
         self, sites: Sites, body: Callable[[Run, Sequence[Any]], Sequence[Any]], types: Sequence[Type], name: str
     ) -> tuple[Jaxpr, list[Any]]:
         """Extend the body of a loop by the errors so far as last arguments and results; return its jaxpr and the errors
@@ -283,12 +283,14 @@ class Run:
 
     def scan(self, equation: Equation, operands: Sequence[Any]) -> Sequence[Any]:
         params = equation.params
-        inner = functionalized(params["jaxpr"], self.kinds)
+        inner = functionalize(params["jaxpr"], self.kinds)
         if inner is None:
             return self.silent(equation, operands)
         first, carry = params["num_consts"] + params["num_carry"], params["num_carry"]
         count = len(equation.outvars)
-        body, start = self.carried(inner.sites, self.one(inner, count), params["jaxpr"].in_avals, params["jaxpr"].name)
+        body, start = self.carry_errors(
+            inner.sites, self.one(inner, count), params["jaxpr"].in_avals, params["jaxpr"].name
+        )
         errors = len(start)
         invars, outvars = body.invars, body.outvars
         body = body.replace(
@@ -323,11 +325,11 @@ class Run:
         self.slots = [[next(rest) for _ in slot] for slot in self.slots]
 
     def repeat(self, equation: Equation, operands: Sequence[Any]) -> Sequence[Any]:
-        inner = functionalized(equation.params["jaxpr"], self.kinds)
+        inner = functionalize(equation.params["jaxpr"], self.kinds)
         if inner is None:
             return self.silent(equation, operands)
         jaxpr, count = equation.params["jaxpr"], len(equation.outvars)
-        body, start = self.carried(inner.sites, self.one(inner, count), jaxpr.in_avals, jaxpr.name)
+        body, start = self.carry_errors(inner.sites, self.one(inner, count), jaxpr.in_avals, jaxpr.name)
         results = context.trace.process(equation.primitive, [*operands, *start], {**equation.params, "jaxpr": body})
         return self.split(results, count, inner.sites)
 
@@ -337,7 +339,7 @@ class Run:
         params = equation.params
         first, second = params["cond_nconsts"], params["cond_nconsts"] + params["body_nconsts"]
         cond_jaxpr, body_jaxpr = params["cond_jaxpr"], params["body_jaxpr"]
-        condition, body = functionalized(cond_jaxpr, self.kinds), functionalized(body_jaxpr, self.kinds)
+        condition, body = functionalize(cond_jaxpr, self.kinds), functionalize(body_jaxpr, self.kinds)
         if condition is None and body is None:
             return self.silent(equation, operands)
         count = len(equation.outvars)
@@ -346,7 +348,7 @@ class Run:
 
         def iteration(run: Run, args: Sequence[Any]) -> Sequence[Any]:
             # Constants of the condition, constants of the body, carry, and whether the condition holds.
-            carry = replay(unchecked(body_jaxpr) if body is None else body.jaxpr, *args[first : second + count])
+            carry = replay(drop_checks(body_jaxpr) if body is None else body.jaxpr, *args[first : second + count])
             found = Run(self.kinds)
             if body is not None:
                 carry = list(found.split(carry, count, body.sites))
@@ -366,7 +368,7 @@ class Run:
                 before.merge(others, empty(others))
             carry += before.split(outputs, 1, condition.sites)
             types.append(cond_jaxpr.outvars[0].aval)
-        looped, start = self.carried(sites, iteration, types, body_jaxpr.name)
+        looped, start = self.carry_errors(sites, iteration, types, body_jaxpr.name)
         if condition is not None:
             start = [in_state(v, t) for v, t in zip(before.outputs(), looped.in_avals[-len(start) :], strict=True)]
             consts = operands[:second]
@@ -374,7 +376,7 @@ class Run:
             new = {"cond_jaxpr": test, "cond_nconsts": 0, "body_jaxpr": looped, "body_nconsts": second}
         else:
             consts = [*operands[:first], *operands[:second]]
-            test = with_extra_arguments(unchecked(cond_jaxpr), looped.in_avals[second + count :])
+            test = with_extra_arguments(drop_checks(cond_jaxpr), looped.in_avals[second + count :])
             new = {"cond_jaxpr": test, "cond_nconsts": first, "body_jaxpr": looped, "body_nconsts": second}
         results = context.trace.process(equation.primitive, [*consts, *carry, *start], new)
         self.merge(sites, results[len(carry) :])
@@ -386,7 +388,7 @@ class Run:
         params = equation.params
         axes = tuple(a for a in params["mesh"].axis_names if a in params["manual_axes"])
         with in_scope(params):
-            inner = functionalized(params["jaxpr"], self.kinds)
+            inner = functionalize(params["jaxpr"], self.kinds)
             if inner is None:
                 return self.silent(equation, operands)
             count = len(equation.outvars)
@@ -399,7 +401,7 @@ class Run:
         specs = (*params["out_specs"], *[PartitionSpec(axes)] * (len(body.outvars) - count))
         results = context.trace.process(equation.primitive, operands, {**params, "jaxpr": body, "out_specs": specs})
         failed = ne(results[count], np.array(0, _INT))
-        self.merge(inner.sites, [first_of(failed, r) for r in results[count:]])
+        self.merge(inner.sites, [select_first(failed, r) for r in results[count:]])
         return results[:count]
 
 
@@ -461,7 +463,7 @@ def failing(value: Any, params: Any) -> Any:
     return not_(inside)
 
 
-def any_of(flags: Any) -> Any:
+def reduce_any(flags: Any) -> Any:
     """Return whether any element of a mask is set."""
     rank = len(get_aval(flags).shape)  # type: ignore[attr-defined]
     return reduce_or(flags, axes=tuple(range(rank))) if rank else flags
@@ -486,7 +488,7 @@ def leading(value: Any) -> Any:
     return broadcast_in_dim(value, shape=(1, *aval.shape), broadcast_dimensions=dims)
 
 
-def first_of(flags: Any, value: Any) -> Any:
+def select_first(flags: Any, value: Any) -> Any:
     """Select, from a value with an entry per flag (and further dimensions), the entry of the first flag that is set."""
     aval: Any = get_aval(value)
     lead = get_aval(flags).shape  # type: ignore[attr-defined]

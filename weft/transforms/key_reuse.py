@@ -31,7 +31,7 @@ class Store:
         self.used = np.zeros(size, bool)
         self.lines: list[tuple[np.ndarray, Location | None]] = []
 
-    def saved(self) -> tuple[np.ndarray, int]:
+    def save(self) -> tuple[np.ndarray, int]:
         """Return a copy of the state, to restore it before another branch."""
         return self.used.copy(), len(self.lines)
 
@@ -152,7 +152,7 @@ class Following:
 
     def either(self, jaxprs: Sequence[Jaxpr], operands: Sequence[Keys | None]) -> list[Keys | None]:
         stores = list({id(k.store): k.store for k in operands if k is not None}.values())
-        before = [store.saved() for store in stores]
+        before = [store.save() for store in stores]
         uses: list[list[Any]] = [[] for _ in stores]
         results: list[list[Keys | None]] = []
         for jaxpr in jaxprs:
@@ -172,7 +172,7 @@ class Following:
 _tracked: dict[int, tuple[weakref.ref[Any], Keys]] = {}
 
 
-def keys_of(array: Any) -> Keys | None:
+def get_keys(array: Any) -> Keys | None:
     """Return the tracked state of a concrete key array, kept for as long as the array lives."""
     if not is_key_type(getattr(array, "aval", None)):
         return None
@@ -191,7 +191,7 @@ def track(array: Any, keys: Keys) -> tuple[weakref.ref[Any], Keys]:
 
 def before_evaluation(primitive: Primitive, args: Sequence[Any], params: Params) -> Sequence[Keys | None] | None:
     """Check one operation on concrete arrays before it runs; pass the result to `after_evaluation`."""
-    operands = [keys_of(a) for a in args]
+    operands = [get_keys(a) for a in args]
     if not primitive.higher_order and all(k is None for k in operands):
         return None
     return step(primitive, params, operands, user_location())

@@ -59,7 +59,7 @@ class Masked(NamedTuple):
         value = self.value
         for choice in () if self.exact else self.choices:
             if not any(choice.is_same(k) for k in applied):
-                value = choice.primitive.case_of(choice.which, choice.position, choice.cases, value)
+                value = choice.primitive.mask_case(choice.which, choice.position, choice.cases, value)
         return value
 
     def and_choice(self, choice: Choice) -> tuple[Choice, ...]:
@@ -72,7 +72,7 @@ def plain(cotangent: Any) -> Any:
     return cotangent.plain() if type(cotangent) is Masked else cotangent
 
 
-def summed(before: Any, cotangent: Any) -> Any:
+def add_cotangents(before: Any, cotangent: Any) -> Any:
     """Add two cotangents; the sum is masked by the choices that both have."""
     if type(before) is Masked and type(cotangent) is Masked:
         common = tuple(c for c in before.choices if any(c.is_same(d) for d in cotangent.choices))
@@ -82,7 +82,7 @@ def summed(before: Any, cotangent: Any) -> Any:
     return accumulate(plain(before), plain(cotangent))
 
 
-def masked_result(equation: Equation, cotangents: Sequence[Any], operands: Sequence[Any]) -> Masked | None:
+def mask_result(equation: Equation, cotangents: Sequence[Any], operands: Sequence[Any]) -> Masked | None:
     """Return the cotangent of an equation's result if it is masked and the operation maps each of its elements to one
     element of every linear operand, else None. The operands of a selection are masked by that selection."""
     primitive = equation.primitive
@@ -100,7 +100,7 @@ def masked_result(equation: Equation, cotangents: Sequence[Any], operands: Seque
     return found if type(found) is Masked else Masked(found, (), True)
 
 
-def opened(equation: Equation, cotangents: Sequence[Any]) -> Jaxpr | None:
+def open_call(equation: Equation, cotangents: Sequence[Any]) -> Jaxpr | None:
     """Return the jaxpr that an equation calls if it is pointwise and a cotangent is masked, to transpose it equation by
     equation."""
     primitive = equation.primitive
@@ -116,7 +116,7 @@ def _is_call(primitive: Any) -> bool:
     return getattr(type(primitive), "transpose_through", None) in (Call.transpose_through, CustomCall.transpose_through)
 
 
-def masked_arguments(equation: Equation, operands: Sequence[Any], cotangents: Sequence[Any]) -> Sequence[Any]:
+def mask_arguments(equation: Equation, operands: Sequence[Any], cotangents: Sequence[Any]) -> Sequence[Any]:
     """Mark the cotangents of a call's operands that its jaxpr reads under one case of a choice only: they are zero
     where that takes another case."""
     primitive = equation.primitive
@@ -132,7 +132,7 @@ def masked_arguments(equation: Equation, operands: Sequence[Any], cotangents: Se
     return results
 
 
-def masked_operands(
+def mask_operands(
     equation: Equation, result: Masked, operands: Sequence[Any], cotangents: Sequence[Any]
 ) -> Sequence[Any]:
     """Mask the cotangents of an equation's operands, which its transpose rule returned, by the choices of the result's

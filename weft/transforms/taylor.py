@@ -72,7 +72,7 @@ class TaylorTrace(Trace):
             return self.parent.process(primitive, args, params)
         before, context.trace = context.trace, self.parent
         try:
-            outs, series = _propagated(primitive, [p for p, _ in pairs], [t for _, t in pairs], params, self.order)
+            outs, series = _propagate(primitive, [p for p, _ in pairs], [t for _, t in pairs], params, self.order)
         finally:
             context.trace = before
         return [self.join(p, t) for p, t in zip(outs, series, strict=True)]
@@ -105,7 +105,7 @@ def _quotient(primals: Sequence[Any], series: Sequence[Terms], order: int) -> li
     return out
 
 
-def _propagated(
+def _propagate(
     primitive: Primitive, primals: list[Any], series: list[Terms], params: dict[str, Any], order: int
 ) -> tuple[list[Any], list[Terms]]:
     """Apply one operation under the active trace; return the results and their derivatives."""

@@ -19,7 +19,7 @@ from weft.primitives.movement.sharding_constraint import in_type, left_to_compil
 from weft.sharding.shardings import NamedSharding
 from weft.sharding.spec import PartitionSpec
 from weft.trace.closed import stage_subjaxpr
-from weft.transforms.masked import Masked, masked_arguments, masked_operands, masked_result, opened, plain, summed
+from weft.transforms.masked import Masked, add_cotangents, mask_arguments, mask_operands, mask_result, open_call, plain
 
 
 def backward(
@@ -109,7 +109,7 @@ class _Backward:
         if atom in self.unwanted:
             return
         before = self.cotangents.get(atom)
-        self.cotangents[atom] = cotangent if before is None else summed(before, cotangent)
+        self.cotangents[atom] = cotangent if before is None else add_cotangents(before, cotangent)
 
     def transpose_linear(self, equations: Sequence[Equation]) -> None:
         """Transpose the equations in reverse order, from the cotangents of results to those of the arguments."""
@@ -121,20 +121,20 @@ class _Backward:
             cotangents = [
                 Zero(v.aval.cotangent()) if ct is None else ct for v, ct in zip(equation.outvars, found, strict=True)
             ]
-            masked = masked_result(equation, cotangents, operands)
+            masked = mask_result(equation, cotangents, operands)
             if masked is not None:
-                results = _transposed(equation, [masked.value], operands)
-                results = masked_operands(equation, masked, operands, results)
-            elif (inner := opened(equation, cotangents)) is not None:
+                results = _transpose(equation, [masked.value], operands)
+                results = mask_operands(equation, masked, operands, results)
+            elif (inner := open_call(equation, cotangents)) is not None:
                 results = _backward(inner, inner.consts, operands, cotangents)
             else:
-                results = _transposed(equation, list(map(plain, cotangents)), operands)
-                results = masked_arguments(equation, operands, results)
+                results = _transpose(equation, list(map(plain, cotangents)), operands)
+                results = mask_arguments(equation, operands, results)
             for operand, ct in zip(equation.invars, results, strict=True):
                 self.add(operand, ct)
 
 
-def _transposed(equation: Equation, cotangents: Sequence[Any], operands: Sequence[Any]) -> Sequence[Any]:
+def _transpose(equation: Equation, cotangents: Sequence[Any], operands: Sequence[Any]) -> Sequence[Any]:
     """Return the cotangents of an equation's operands, one for each, from those of its results, by the rule of its
     primitive."""
     primitive = equation.primitive
@@ -223,7 +223,7 @@ def transpose_jaxpr(
     Return a jaxpr from its other arguments and the nonzero cotangents of its results, to the nonzero cotangents
     of its linear arguments, and for each linear argument whether its cotangent is among them; those marked in
     `instantiated` (one flag per linear argument) always are. If `takes_refs`, the jaxpr may use mutable arrays that
-    backward rules touch: `touched_refs` returns them.
+    backward rules touch: `get_touched_refs` returns them.
     """
     count = sum(linear)
     force = (instantiated,) * count if isinstance(instantiated, bool) else tuple(instantiated)
@@ -251,7 +251,7 @@ def _transpose_jaxpr(
     return result, tuple(nonzero_out)
 
 
-def backward_instantiated(
+def backward_to_arrays(
     jaxpr: Jaxpr, constants: Sequence[Any], cotangents: Sequence[Any], wanted: Sequence[bool] | None = None
 ) -> list[Any]:
     """Return the cotangents of all arguments of a jaxpr that is linear in all of them, as arrays; zeros, without

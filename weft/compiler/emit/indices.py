@@ -18,8 +18,8 @@ from weft.indexing.expression import (
     FloorDivide,
     Integer,
     Symbol,
-    symbols_of,
-    terms_of,
+    as_terms,
+    free_symbols,
 )
 from weft.indexing.guards import current
 from weft.indexing.index_map import Constraint, IndexMap
@@ -62,7 +62,7 @@ def lower_expression(k: KernelBuilder, expression: Any, bound: dict[Symbol, Inde
     if isinstance(expression, Symbol) and expression in bound:
         return bound[expression]
     total = Index()
-    for monomial, scale in terms_of(expression):
+    for monomial, scale in as_terms(expression):
         # Sizes multiply the coefficient: the index is affine in what varies.
         coefficient, varying = scale, []
         for atom in monomial:
@@ -185,6 +185,6 @@ def both(k: KernelBuilder, first: Value | None, second: Value | None) -> Value |
 
 def constant_divisor(divisor: Integer, bound: dict[Symbol, Index]) -> Integer:
     """Check that a divisor does not depend on loop variables and return it; it may be a symbolic size."""
-    if not bound.keys().isdisjoint(symbols_of(divisor)):
+    if not bound.keys().isdisjoint(free_symbols(divisor)):
         raise InternalError(f"The divisor of an index must not vary in a loop; got {divisor}.")
     return divisor

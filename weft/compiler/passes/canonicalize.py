@@ -13,7 +13,7 @@ from weft.compiler.passes.data_movement import DATA_MOVEMENT
 from weft.compiler.patterns import literal, operands, operation
 from weft.compiler.rewrite import Match, Rules, everywhere, make_literal, rewrite, rule
 from weft.ir.jaxpr import Atom, Jaxpr, Literal, Var
-from weft.primitives.elementwise.convert import converted
+from weft.primitives.elementwise.convert import convert_values
 from weft.primitives.elementwise.elementwise import Elementwise
 from weft.primitives.movement.shape import broadcast_in_dim
 
@@ -94,7 +94,7 @@ def convert_to_same(m: Match, x: Atom) -> Any:
 @rule(operation("convert_element_type")(c))
 def convert_literal(m: Match, c: Literal) -> Any:
     """Convert literals at compile time."""
-    return make_literal(converted(c.val, m.type.dtype), m.type.dtype)
+    return make_literal(convert_values(c.val, m.type.dtype), m.type.dtype)
 
 
 CANONICAL = Rules(

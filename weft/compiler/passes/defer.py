@@ -18,7 +18,7 @@ from weft.compiler.fuse.cost import count_bytes
 from weft.compiler.patterns import CarryMatch, carry, either, loop, operands, operation
 from weft.compiler.rewrite import Match, Rules, everywhere, new_equation, rewrite, rule
 from weft.ir.jaxpr import Atom, Equation, Jaxpr, Var
-from weft.primitives.control.scan import stacked
+from weft.primitives.control.scan import stack_type
 
 DTYPES = frozenset({dtypes.float32, dtypes.float64, dtypes.complex64, dtypes.complex128})
 # A matmul that sums more terms than this in an iteration makes good use of a carry that it reads.
@@ -47,7 +47,7 @@ def sum_after_loop(m: Match, carries: list[CarryMatch]) -> Any:
             continue
         for atom in found.bound["matmul"].invars:
             if atom not in outside and atom not in stacks:
-                stacks[atom] = Var(stacked(atom.aval, length))
+                stacks[atom] = Var(stack_type(atom.aval, length))
         deferred.append(found)
     if not deferred:
         return None

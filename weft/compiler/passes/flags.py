@@ -29,7 +29,7 @@ from weft.ir.nans import allows_nans, can_be
 from weft.ir.primitive import Params, lookup
 from weft.ir.rules.bindable import positions
 from weft.ir.types import array_type
-from weft.primitives.control.check import CHECK, check, unchecked, without_checks
+from weft.primitives.control.check import CHECK, check, drop_checks, without_checks
 from weft.primitives.control.cond import cond
 from weft.primitives.control.repeat import repeat
 from weft.primitives.control.scan import scan
@@ -50,7 +50,7 @@ def insert_flags(jaxpr: Jaxpr, options: CompileOptions) -> Jaxpr:
     """Join all checks of a jaxpr, and its tests for NaN, in one trap. Needs: no calls. Keeps: its form."""
     flagged = with_flag(jaxpr, (None,) * len(jaxpr.invars), options, outermost=True)
     if flagged is None:
-        return unchecked(jaxpr)
+        return drop_checks(jaxpr)
     *results, flag = flagged.outvars
     writer = Writer()
     writer.equations += flagged.eqns
@@ -372,7 +372,7 @@ class _FlagInserter:
         none = make_literal(False, np.bool_)
         new_branches = []
         for branch, new in zip(branches, flagged, strict=True):
-            silent = unchecked(branch)
+            silent = drop_checks(branch)
             new_branches.append(silent.replace(outvars=[*silent.outvars, none]) if new is None else new)
         self.keep_as(equation, operands, [*equation.outvars, self.add_flag()], {"branches": tuple(new_branches)})
 
@@ -388,11 +388,11 @@ class _FlagInserter:
             return
         flags: list[Var] = []
         if body is None:
-            body = unchecked(params["body_jaxpr"])
+            body = drop_checks(params["body_jaxpr"])
         else:
             flags = [Var(_FLAG)]
             body = body.replace(invars=[*body.invars, Var(_FLAG)])
-        silent = unless(unchecked(params["cond_jaxpr"]) if condition is None else condition, flags)
+        silent = unless(drop_checks(params["cond_jaxpr"]) if condition is None else condition, flags)
         params = {**params, "body_jaxpr": body, "cond_jaxpr": silent}
         results = [*equation.outvars, *[self.add_flag() for _ in flags]]
         self.keep_as(equation, (*operands, *[make_literal(False, np.bool_) for _ in flags]), results, params)

@@ -19,7 +19,7 @@ from weft.compiler.emit.key import fusion_key
 from weft.compiler.kernel.cost import grain_for, work_text
 from weft.compiler.target.target import Target
 from weft.indexing.expression import Symbol
-from weft.indexing.guards import Guard, RuleGuard, checker, deciding, evaluated_once
+from weft.indexing.guards import Guard, RuleGuard, checker, compile_with_sharing, deciding
 from weft.ir.at_sizes import at_sizes, symbols_of_jaxpr
 from weft.ir.jaxpr import Equation, Jaxpr
 
@@ -204,7 +204,7 @@ class Emissions:
             lines += before
             parts.append(work)
         parts += [str(s.size) for s in emission.scratch]
-        return evaluated_once(f"({''.join(f'{part}, ' for part in parts)})", self.symbols, lines)
+        return compile_with_sharing(f"({''.join(f'{part}, ' for part in parts)})", self.symbols, lines)
 
     def _evaluate(self, known: SizeClass, values: Sequence[int]) -> Emission:
         integers = known.integers(*values)

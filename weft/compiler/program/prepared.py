@@ -27,8 +27,8 @@ from weft.compiler.program.ir import Copy, Kind, Launch, Program, Slot, Step, by
 from weft.compiler.program.program_at_sizes import ProgramAtSizes
 from weft.compiler.schedules import FIRST
 from weft.compiler.target.target import Target
-from weft.indexing.expression import Expression, range_of
-from weft.indexing.guards import checker, deciding, evaluated_once
+from weft.indexing.expression import Expression, value_range
+from weft.indexing.guards import checker, compile_with_sharing, deciding
 from weft.ir.at_sizes import symbols_of_jaxpr
 from weft.ir.jaxpr import Equation, Jaxpr
 from weft.ir.types import ArrayType
@@ -53,7 +53,7 @@ class PreparedPrograms:
             self.emissions = list(dict.fromkeys(own))
             self.expressions = list(dict.fromkeys(_byte_sizes(fused)))
             texts = "".join(f"{e}, " for e in self.expressions)
-            self.evaluate: Callable[..., tuple[int, ...]] = evaluated_once(f"({texts})", self.symbols)
+            self.evaluate: Callable[..., tuple[int, ...]] = compile_with_sharing(f"({texts})", self.symbols)
         self._programs: dict[tuple[SizeClass, ...], list[PreparedProgram]] = {}
 
     def at(self, sizes: Sizes) -> ProgramAtSizes | None:
@@ -97,7 +97,7 @@ def _kernel_fusions(fused: Jaxpr) -> list[Equation] | None:
         return None
     for e in fused.eqns:
         if is_fusion(e):
-            if e.params["kind"] == "library" or any(0 in range_of(byte_size(v.aval)) for v in e.outvars):
+            if e.params["kind"] == "library" or any(0 in value_range(byte_size(v.aval)) for v in e.outvars):
                 return None
             if e.params["kind"] != "alias":
                 found.append(e)

@@ -14,7 +14,7 @@ import numpy as np
 from weft.base.errors import ShardingTypeError
 from weft.ir.fusing import COMMUNICATES, Machine, Properties
 from weft.ir.primitive import Axis, No, Params, Primitive, Sample
-from weft.primitives.collectives.members import stacked, unstacked
+from weft.primitives.collectives.members import stack_members, unstack_members
 from weft.primitives.movement.shape import move_axis
 from weft.sharding.manual import ManualAxisType
 
@@ -83,11 +83,12 @@ class Collective(Primitive):
         (axis_name,) = self.named_axes(params)
         count = len(operands[0])
         axis = Axis(count, axis_name)
-        batched = [stacked(members) for members in operands]
+        batched = [stack_members(members) for members in operands]
         out, dims = self.batch_collective(axis, batched, [0] * len(batched), **params)  # type: ignore[attr-defined]
         outs, dims = (out, dims) if self.multiple_results else ([out], [dims])
         return [
-            [x] * count if dim is None else unstacked(move_axis(x, dim, 0)) for x, dim in zip(outs, dims, strict=True)
+            [x] * count if dim is None else unstack_members(move_axis(x, dim, 0))
+            for x, dim in zip(outs, dims, strict=True)
         ]
 
     def sample(self, *args: Any, **options: Any) -> Sample:
@@ -100,7 +101,7 @@ def dimension_names(rank: int) -> Sequence[str | None]:
     return [f"d{i}" for i in range(rank)]
 
 
-def inserted(names: Sequence[str | None], dim: int) -> tuple[str | None, ...]:
+def insert_unnamed(names: Sequence[str | None], dim: int) -> tuple[str | None, ...]:
     """Insert a dimension without a factor name at `dim`."""
     return (*names[:dim], None, *names[dim:])
 
@@ -114,7 +115,7 @@ def values(*shape: int) -> np.ndarray:
     return ((np.arange(count) * 7 % 29 - 11) / 4 + np.arange(count) / 64).astype(np.float32).reshape(shape)
 
 
-def grouped_samples(primitive: Collective, x: np.ndarray, dimension: str) -> Any:
+def group_samples(primitive: Collective, x: np.ndarray, dimension: str) -> Any:
     """Yield samples along one axis in two groups of two."""
     for tiled in (True, False):
         options: dict[str, Any] = {"axis_name": "i", "axis_size": 2, "tiled": tiled, dimension: 1}

@@ -15,8 +15,8 @@ from weft.primitives.collectives.base import (
     Groups,
     dimension_names,
     gathering_samples,
-    grouped_samples,
-    inserted,
+    group_samples,
+    insert_unnamed,
     values,
 )
 from weft.primitives.collectives.members import (
@@ -24,8 +24,8 @@ from weft.primitives.collectives.members import (
     by_group,
     merge_dims,
     own_slices,
-    repeated_sum,
     split_dim,
+    sum_copies,
     tree_sum,
     with_unit,
     without_unit,
@@ -33,7 +33,7 @@ from weft.primitives.collectives.members import (
 from weft.primitives.collectives.permutations import axis_index
 from weft.primitives.elementwise.arithmetic import mul
 from weft.primitives.movement.concatenate import concatenate
-from weft.primitives.movement.shape import batched_at_front, move_axis, reshape
+from weft.primitives.movement.shape import move_axis, move_batch_to_front, reshape
 from weft.primitives.movement.slicing import dynamic_slice
 from weft.primitives.reduction.reduce import reduce_sum
 from weft.sharding.factors import AxisFactors
@@ -68,7 +68,7 @@ class Gather(Collective):
         if tiled:
             names[all_gather_dimension] = None
             return AxisFactors((tuple(names),), (tuple(names),))
-        return AxisFactors((tuple(names),), (inserted(names, all_gather_dimension),))
+        return AxisFactors((tuple(names),), (insert_unnamed(names, all_gather_dimension),))
 
     def batch(self, axis: Axis, args: Any, dims: Any, *, all_gather_dimension: int, **params: Any) -> tuple[Any, int]:
         x = move_axis(args[0], dims[0], 0)
@@ -85,14 +85,14 @@ class Gather(Collective):
         axis_index_groups: Groups = None,
         **params: Any,
     ) -> tuple[Any, Any]:
-        def gathered(rows: Any) -> Any:
+        def place_rows(rows: Any) -> Any:
             rows = move_axis(rows, 0, all_gather_dimension)
             return merge_dims(rows, all_gather_dimension) if tiled else rows
 
-        x = batched_at_front(args[0], dims[0], axis)
+        x = move_batch_to_front(args[0], dims[0], axis)
         if axis_index_groups is None:
-            return gathered(x), None
-        return by_group(x, axis_index_groups, lambda rows: alike(gathered(rows), rows.shape[0])), 0
+            return place_rows(x), None
+        return by_group(x, axis_index_groups, lambda rows: alike(place_rows(rows), rows.shape[0])), 0
 
     def member_results(self, operands: Sequence[Sequence[Any]], **params: Any) -> Sequence[Sequence[Any]]:
         (members,), dim = operands, params["all_gather_dimension"]
@@ -110,7 +110,7 @@ class all_gather(Gather):
 
     def samples(self) -> Any:
         yield from super().samples()
-        yield from grouped_samples(self, values(4, 2, 3), "all_gather_dimension")
+        yield from group_samples(self, values(4, 2, 3), "all_gather_dimension")
 
     def transpose(self, cotangent: Any, x: Any, *, all_gather_dimension: int, **params: Any) -> Sequence[Any]:
         return [reduce_scatter(cotangent, scatter_dimension=all_gather_dimension, **params)]
@@ -210,17 +210,17 @@ class reduce_scatter(Collective):
     ) -> tuple[Any, int]:
         (x,), (dim,) = args, dims
 
-        def scattered(total: Any, count: int) -> Any:
+        def take_slice(total: Any, count: int) -> Any:
             return split_dim(total, scatter_dimension, count) if tiled else total
 
         if axis_index_groups is None:
-            total = repeated_sum(x, axis.size) if dim is None else reduce_sum(x, axes=(dim,))
-            return scattered(total, axis.size), scatter_dimension
+            total = sum_copies(x, axis.size) if dim is None else reduce_sum(x, axes=(dim,))
+            return take_slice(total, axis.size), scatter_dimension
 
         def of_group(rows: Any) -> Any:
-            return move_axis(scattered(reduce_sum(rows, axes=(0,)), rows.shape[0]), scatter_dimension, 0)
+            return move_axis(take_slice(reduce_sum(rows, axes=(0,)), rows.shape[0]), scatter_dimension, 0)
 
-        return by_group(batched_at_front(x, dim, axis), axis_index_groups, of_group), 0
+        return by_group(move_batch_to_front(x, dim, axis), axis_index_groups, of_group), 0
 
     def member_results(self, operands: Sequence[Sequence[Any]], **params: Any) -> Sequence[Sequence[Any]]:
         (members,), dim = operands, params["scatter_dimension"]
@@ -230,7 +230,7 @@ class reduce_scatter(Collective):
 
     def samples(self) -> Any:
         yield from gathering_samples(self, "scatter_dimension", values(4, 4, 4), untiled=2)
-        yield from grouped_samples(self, values(4, 2, 2), "scatter_dimension")
+        yield from group_samples(self, values(4, 2, 2), "scatter_dimension")
 
     def transpose(self, cotangent: Any, x: Any, *, scatter_dimension: int, **params: Any) -> Sequence[Any]:
         gather = all_gather_reduced if params["axis_name"] in x.aval.manual.unreduced else all_gather

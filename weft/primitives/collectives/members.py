@@ -17,35 +17,35 @@ from weft.primitives.movement.shape import broadcast_in_dim, reshape
 from weft.primitives.movement.slicing import slice as slice_primitive
 
 
-def tree_combined(combine: Any, members: Sequence[Any]) -> Any:
+def combine_tree(combine: Any, members: Sequence[Any]) -> Any:
     """Combine members in a balanced tree. The order depends only on their number, and each half of the tree has the
     order of a tree over that half."""
     if len(members) == 1:
         return members[0]
     half = 1 << ((len(members) - 1).bit_length() - 1)
-    return combine(tree_combined(combine, members[:half]), tree_combined(combine, members[half:]))
+    return combine(combine_tree(combine, members[:half]), combine_tree(combine, members[half:]))
 
 
 def tree_sum(members: Sequence[Any]) -> Any:
     """Add arrays up, rounding once if their dtype has few bits."""
     dtype = members[0].dtype
     if dtypes.kind(dtype) != "f" or dtype.itemsize >= 4:
-        return tree_combined(add, members)
+        return combine_tree(add, members)
     wide = [convert_element_type(x, new_dtype=np.dtype(np.float32), weak_type=False) for x in members]
-    return convert_element_type(tree_combined(add, wide), new_dtype=dtype, weak_type=False)
+    return convert_element_type(combine_tree(add, wide), new_dtype=dtype, weak_type=False)
 
 
-def repeated_sum(x: Any, size: int) -> Any:
+def sum_copies(x: Any, size: int) -> Any:
     """Return the sum of `size` equal elements."""
     return mul(x, np.array(size).astype(dtypes.storage(x.dtype)))
 
 
-def stacked(members: Sequence[Any]) -> Any:
+def stack_members(members: Sequence[Any]) -> Any:
     """Stack arrays along a new first dimension."""
     return concatenate(*(with_unit(x, 0) for x in members), dimension=0)
 
 
-def unstacked(x: Any) -> list[Any]:
+def unstack_members(x: Any) -> list[Any]:
     """Split an array into the arrays along the first dimension."""
     return [without_unit(part, 0) for part in own_slices(x, 0, x.shape[0])]
 
@@ -91,7 +91,7 @@ def split_dim(x: Any, dim: int, count: int) -> Any:
 FILLED: Params = {"mode": GatherScatterMode.FILL_OR_DROP, "fill_value": 0}
 
 
-def rows_of(x: Any, positions: Any) -> Any:
+def gather_rows(x: Any, positions: Any) -> Any:
     """Gather rows at positions (numbers or an integer array); zeros for positions out of bounds, except for keys, which
     must be within."""
     keys = isinstance(x.dtype, dtypes.ExtendedDtype)
@@ -112,8 +112,8 @@ def rows_of(x: Any, positions: Any) -> Any:
 def by_group(x: Any, groups: Sequence[Sequence[int]], function: Callable[[Any], Any]) -> Any:
     """Apply a function to the rows of each group and return its results, a row for each member, in the order of all
     rows."""
-    results = concatenate(*(function(rows_of(x, list(group))) for group in groups), dimension=0)
-    return rows_of(results, np.argsort([i for group in groups for i in group]).tolist())
+    results = concatenate(*(function(gather_rows(x, list(group))) for group in groups), dimension=0)
+    return gather_rows(results, np.argsort([i for group in groups for i in group]).tolist())
 
 
 def alike(x: Any, count: int) -> Any:

@@ -9,11 +9,11 @@ import numpy as np
 
 from weft.ir.primitive import Axis, Params, Sample, primitive
 from weft.ir.types import ArrayType, array_type
-from weft.primitives.collectives.base import GROUPS, Collective, Groups, dimension_names, inserted, values
+from weft.primitives.collectives.base import GROUPS, Collective, Groups, dimension_names, insert_unnamed, values
 from weft.primitives.collectives.members import (
     by_group,
+    gather_rows,
     own_slices,
-    rows_of,
     with_unit,
     without_unit,
     zeros_like,
@@ -24,7 +24,7 @@ from weft.primitives.elementwise.compare import eq
 from weft.primitives.elementwise.convert import convert_element_type
 from weft.primitives.movement.concatenate import concatenate
 from weft.primitives.movement.iota import iota
-from weft.primitives.movement.shape import batched_at_front, move_axis, reshape
+from weft.primitives.movement.shape import move_axis, move_batch_to_front, reshape
 from weft.sharding.factors import AxisFactors, elementwise
 from weft.sharding.manual import NONE, ManualAxisType
 
@@ -73,7 +73,7 @@ class all_to_all(Collective):
         names = list(dimension_names(x.ndim))
         names[split_axis] = None
         remaining = names[:split_axis] + names[split_axis + 1 :]
-        return AxisFactors((tuple(names),), (inserted(remaining, concat_axis),))
+        return AxisFactors((tuple(names),), (insert_unnamed(remaining, concat_axis),))
 
     def batch(
         self, axis: Axis, args: Any, dims: Any, *, split_axis: int, concat_axis: int, **params: Any
@@ -92,12 +92,12 @@ class all_to_all(Collective):
         axis_index_groups: Groups = None,
         **params: Any,
     ) -> tuple[Any, int]:
-        def exchanged(rows: Any) -> Any:
+        def exchange(rows: Any) -> Any:
             rows = move_axis(rows, split_axis + 1, 0)  # (new batch, old batch, rest)
             return move_axis(rows, 1, concat_axis + 1)
 
-        x = batched_at_front(args[0], dims[0], axis)
-        return (exchanged(x) if axis_index_groups is None else by_group(x, axis_index_groups, exchanged)), 0
+        x = move_batch_to_front(args[0], dims[0], axis)
+        return (exchange(x) if axis_index_groups is None else by_group(x, axis_index_groups, exchange)), 0
 
     def member_results(self, operands: Sequence[Sequence[Any]], **params: Any) -> Sequence[Sequence[Any]]:
         (members,), split, concat = operands, params["split_axis"], params["concat_axis"]
@@ -144,7 +144,7 @@ class pbroadcast(Collective):
         (x,), (dim,) = args, dims
         if dim is None:
             return x, None
-        own = rows_of(move_axis(x, dim, 0), [source])
+        own = gather_rows(move_axis(x, dim, 0), [source])
         return reshape(own, new_sizes=own.shape[1:], dimensions=None), None
 
     def transpose(self, cotangent: Any, x: Any, *, axis_name: Any, axis_size: int, source: int) -> Sequence[Any]:
@@ -177,11 +177,11 @@ class ppermute(Collective):
     def batch_collective(
         self, axis: Axis, args: Any, dims: Any, *, axis_name: Any, perm: tuple[tuple[int, int], ...]
     ) -> tuple[Any, int]:
-        x = batched_at_front(args[0], dims[0], axis)
+        x = move_batch_to_front(args[0], dims[0], axis)
         senders = [axis.size] * axis.size  # out of bounds: filled with zeros
         for source, destination in perm:
             senders[destination] = source
-        return rows_of(x, senders), 0
+        return gather_rows(x, senders), 0
 
     def member_results(self, operands: Sequence[Sequence[Any]], **params: Any) -> Sequence[Sequence[Any]]:
         (members,), senders = operands, {d: s for s, d in params["perm"]}

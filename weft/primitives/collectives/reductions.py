@@ -12,11 +12,11 @@ from weft.ir.primitive import Axis, Params, Sample, primitive
 from weft.ir.types import ArrayType
 from weft.ir.varying import in_state
 from weft.primitives.collectives.base import Collective, Groups, Names, values
-from weft.primitives.collectives.members import alike, by_group, repeated_sum, tree_combined, tree_sum
+from weft.primitives.collectives.members import alike, by_group, combine_tree, sum_copies, tree_sum
 from weft.primitives.elementwise.arithmetic import div, max as max_, min as min_, mul
 from weft.primitives.elementwise.compare import eq
 from weft.primitives.elementwise.convert import convert_element_type
-from weft.primitives.movement.shape import batched_at_front
+from weft.primitives.movement.shape import move_batch_to_front
 from weft.primitives.reduction.reduce import reduce_sum
 from weft.primitives.reduction.reduce_extrema import reduce_max, reduce_min
 from weft.sharding.factors import AxisFactors, elementwise
@@ -51,10 +51,10 @@ class AllReduce(Collective):
     ) -> tuple[Any, Any]:
         (x,), (dim,) = args, dims
         if axis_index_groups is not None:
-            x = batched_at_front(x, dim, axis)
-            return by_group(x, axis_index_groups, lambda rows: alike(self.reduced(rows, 0), rows.shape[0])), 0
+            x = move_batch_to_front(x, dim, axis)
+            return by_group(x, axis_index_groups, lambda rows: alike(self.reduce_dim(rows, 0), rows.shape[0])), 0
         rest = tuple(a for a in axes if a != axis.name)
-        result = self.repeated(x, axis.size) if dim is None else self.reduced(x, dim)
+        result = self.combine_copies(x, axis.size) if dim is None else self.reduce_dim(x, dim)
         return (self(result, axes=rest) if rest else result), None
 
     def samples(self) -> Any:
@@ -67,21 +67,21 @@ class AllReduce(Collective):
         for groups in (((0, 2), (3, 1)), ((1, 2, 3), (0,))):
             yield self.sample(values(4, 2), axes=("i",), axis_index_groups=groups)
 
-    def repeated(self, x: Any, size: int) -> Any:
+    def combine_copies(self, x: Any, size: int) -> Any:
         """Combine `size` equal elements."""
         return x
 
-    def combined(self, x: Any, y: Any) -> Any:
+    def combine_pair(self, x: Any, y: Any) -> Any:
         """Combine two elements."""
-        raise NotSupportedError(f"{self.name} must define `combined`.")
+        raise NotSupportedError(f"{self.name} must define `combine_pair`.")
 
     def member_results(self, operands: Sequence[Sequence[Any]], **params: Any) -> Sequence[Sequence[Any]]:
         (members,) = operands
-        return [[tree_combined(self.combined, members)] * len(members)]
+        return [[combine_tree(self.combine_pair, members)] * len(members)]
 
-    def reduced(self, x: Any, dim: int) -> Any:
+    def reduce_dim(self, x: Any, dim: int) -> Any:
         """Reduce along a dimension."""
-        raise NotSupportedError(f"{self.name} must define `reduced`.")
+        raise NotSupportedError(f"{self.name} must define `reduce_dim`.")
 
 
 @primitive
@@ -92,10 +92,10 @@ class psum(AllReduce):
     sums = True
     sampled = (np.float32, np.float16, np.int32, np.complex64)
 
-    def repeated(self, x: Any, size: int) -> Any:
-        return repeated_sum(x, size)
+    def combine_copies(self, x: Any, size: int) -> Any:
+        return sum_copies(x, size)
 
-    def reduced(self, x: Any, dim: int) -> Any:
+    def reduce_dim(self, x: Any, dim: int) -> Any:
         return reduce_sum(x, axes=(dim,))
 
     def member_results(self, operands: Sequence[Sequence[Any]], **params: Any) -> Sequence[Sequence[Any]]:
@@ -124,10 +124,10 @@ class Extremum(AllReduce):
 class pmax(Extremum):
     """Maximum over named axes."""
 
-    def reduced(self, x: Any, dim: int) -> Any:
+    def reduce_dim(self, x: Any, dim: int) -> Any:
         return reduce_max(x, axes=(dim,))
 
-    def combined(self, x: Any, y: Any) -> Any:
+    def combine_pair(self, x: Any, y: Any) -> Any:
         return max_(x, y)
 
 
@@ -135,8 +135,8 @@ class pmax(Extremum):
 class pmin(Extremum):
     """Minimum over named axes."""
 
-    def reduced(self, x: Any, dim: int) -> Any:
+    def reduce_dim(self, x: Any, dim: int) -> Any:
         return reduce_min(x, axes=(dim,))
 
-    def combined(self, x: Any, y: Any) -> Any:
+    def combine_pair(self, x: Any, y: Any) -> Any:
         return min_(x, y)

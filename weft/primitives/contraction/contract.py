@@ -19,7 +19,7 @@ from weft.ir.types import ArrayType, Dimension, array_type
 from weft.ir.zeros import is_linear
 from weft.primitives.contraction.precision import CanonicalPrecision
 from weft.primitives.elementwise.convert import convert_element_type
-from weft.primitives.families import SumOfProducts, fail, inverse_permutation, remaining_axes, shifted
+from weft.primitives.families import SumOfProducts, fail, inverse_permutation, remaining_axes, shift_axes
 from weft.primitives.movement.shape import ramp, transpose
 from weft.sharding.factors import AxisFactors
 
@@ -96,7 +96,7 @@ def contraction_dtype(name: str, lhs: Any, rhs: Any, preferred: Any) -> Any:
     return preferred
 
 
-def rounded(x: np.ndarray, dtype: Any) -> np.ndarray:
+def round_to(x: np.ndarray, dtype: Any) -> np.ndarray:
     """Convert an operand or an accumulated result to another dtype; of a complex number that must be real, keep the
     real part."""
     if x.dtype == dtype:
@@ -220,9 +220,9 @@ class dot_general(SumOfProducts):
 
     def eval(self, lhs: Any, rhs: Any, **params: Any) -> Any:
         plan: Any = self.canonical(lhs, rhs, **params)  # arrays have the shape and dtype that types have
-        left = rounded(lhs, plan.compute).transpose(plan.lhs_axes).reshape(plan.batch, plan.m, plan.k)
-        right = rounded(rhs, plan.compute).transpose(plan.rhs_axes).reshape(plan.batch, plan.k, plan.n)
-        return rounded(np.matmul(left, right).reshape(plan.shape), plan.result)
+        left = round_to(lhs, plan.compute).transpose(plan.lhs_axes).reshape(plan.batch, plan.m, plan.k)
+        right = round_to(rhs, plan.compute).transpose(plan.rhs_axes).reshape(plan.batch, plan.k, plan.n)
+        return round_to(np.matmul(left, right).reshape(plan.shape), plan.result)
 
     def transpose(
         self,
@@ -276,9 +276,9 @@ class dot_general(SumOfProducts):
         (lhs_contract, rhs_contract), (lhs_batch, rhs_batch) = dimension_numbers
         dim = 0
         if left is not None:
-            lhs_contract, lhs_batch = shifted(lhs_contract, left), shifted(lhs_batch, left)
+            lhs_contract, lhs_batch = shift_axes(lhs_contract, left), shift_axes(lhs_batch, left)
         if right is not None:
-            rhs_contract, rhs_batch = shifted(rhs_contract, right), shifted(rhs_batch, right)
+            rhs_contract, rhs_batch = shift_axes(rhs_contract, right), shift_axes(rhs_batch, right)
         if left is not None and right is not None:
             lhs_batch, rhs_batch = (left, *lhs_batch), (right, *rhs_batch)
         dnums = ((lhs_contract, rhs_contract), (lhs_batch, rhs_batch))

@@ -22,8 +22,8 @@ from weft.ir.parts import Parts
 from weft.ir.primitive import Axis, Params, Sample, primitive
 from weft.ir.types import ArrayType, Dimension, array_type
 from weft.ir.zeros import is_linear
-from weft.primitives.contraction.contract import compute_dtype, contraction_dtype, rounded
-from weft.primitives.contraction.convolution_shapes import ConvDimensionNumbers, Pads, Window, in_order, placed
+from weft.primitives.contraction.contract import compute_dtype, contraction_dtype, round_to
+from weft.primitives.contraction.convolution_shapes import ConvDimensionNumbers, Pads, Window, in_order, place_sizes
 from weft.primitives.contraction.precision import CanonicalPrecision
 from weft.primitives.elementwise.convert import convert_element_type
 from weft.primitives.families import SumOfProducts, fail
@@ -90,7 +90,7 @@ class conv_general_dilated(SumOfProducts):
         out_features, in_features, *kernel = in_order(rhs.shape, dnums.rhs_spec)
         by_batch = params.get("batch_group_count", 1)
         groups = max(params.get("feature_group_count", 1), by_batch)
-        windows = windows_of(
+        windows = make_windows(
             sizes, kernel, *(params[n] for n in ("window_strides", "padding", "lhs_dilation", "rhs_dilation"))
         )
         result = contraction_dtype("conv_general_dilated", lhs.dtype, rhs.dtype, params.get("preferred_element_type"))
@@ -106,15 +106,15 @@ class conv_general_dilated(SumOfProducts):
             out_axes=dnums.out_spec,
             compute=compute_dtype(lhs.dtype, rhs.dtype, result),
             result=result,
-            shape=placed((batch // by_batch, out_features, *(w.count for w in windows)), dnums.out_spec),
+            shape=place_sizes((batch // by_batch, out_features, *(w.count for w in windows)), dnums.out_spec),
         )
 
     def eval(self, lhs: Any, rhs: Any, **params: Any) -> Any:
         plan: Any = self.canonical(lhs, rhs, **params)  # arrays have the shape and dtype that types have
         if 0 in plan.shape:
             return np.zeros(plan.shape, plan.result)
-        x = dilate_and_pad(rounded(lhs, plan.compute).transpose(plan.lhs_axes), plan.windows)
-        kernel = rounded(rhs, plan.compute).transpose(plan.rhs_axes)
+        x = dilate_and_pad(round_to(lhs, plan.compute).transpose(plan.lhs_axes), plan.windows)
+        kernel = round_to(rhs, plan.compute).transpose(plan.rhs_axes)
         count = len(plan.windows)
         spatial = tuple(range(2, 2 + count))
         patches = (
@@ -136,7 +136,7 @@ class conv_general_dilated(SumOfProducts):
         right = kernel.reshape(groups, plan.out_features, contracted).swapaxes(1, 2)
         out = np.matmul(left, right).reshape(groups, plan.batch, *counts, plan.out_features)
         out = np.moveaxis(np.moveaxis(out, 0, -2).reshape(plan.batch, *counts, groups * plan.out_features), -1, 1)
-        return rounded(np.ascontiguousarray(out.transpose(np.argsort(plan.out_axes))), plan.result)
+        return round_to(np.ascontiguousarray(out.transpose(np.argsort(plan.out_axes))), plan.result)
 
     def transpose(self, cotangent: Any, lhs: Any, rhs: Any, **params: Any) -> Sequence[Any]:
         this = lhs if is_linear(lhs) else rhs
@@ -201,8 +201,8 @@ class conv_general_dilated(SumOfProducts):
                 reach[name] = window.reach_of_window() if sums else window.reach_of_result(), None
         how = "or" if dtypes.kind(self.type(lhs, rhs, **params).dtype) == "b" else "sum"
         return AxisFactors(
-            (placed_names(tuple(left), dnums.lhs_spec), placed_names(tuple(right), dnums.rhs_spec)),
-            (placed_names(tuple(out), dnums.out_spec),),
+            (place_names(tuple(left), dnums.lhs_spec), place_names(tuple(right), dnums.rhs_spec)),
+            (place_names(tuple(out), dnums.out_spec),),
             dict.fromkeys(combined, how),
             inside=dict.fromkeys(reach, 0),
             reach=reach,
@@ -214,11 +214,11 @@ class conv_general_dilated(SumOfProducts):
         dnums: ConvDimensionNumbers = params["dimension_numbers"]
         batch, out_feature, in_feature = names_of_features(params)
         spatial = tuple(f"s{i}" for i in range(lhs.ndim - 2))
-        left = placed_names((batch, in_feature, *spatial), dnums.lhs_spec)
-        right = placed_names((out_feature, in_feature, *(None for _ in spatial)), dnums.rhs_spec)
+        left = place_names((batch, in_feature, *spatial), dnums.lhs_spec)
+        right = place_names((out_feature, in_feature, *(None for _ in spatial)), dnums.rhs_spec)
         how = "or" if dtypes.kind(self.type(lhs, rhs, **params).dtype) == "b" else "sum"
         combine = {} if in_feature is None else {in_feature: how}
-        out = placed_names((batch, out_feature, *spatial), dnums.out_spec)
+        out = place_names((batch, out_feature, *spatial), dnums.out_spec)
         return AxisFactors((left, right), (out,), combine, reason="groups reach over the borders of features")
 
     def bind_local(self, parts: Parts, args: Sequence[Any], params: Params) -> Sequence[Any]:
@@ -320,12 +320,12 @@ def result_type(
     check_groups(shapes, batch, features, in_features, out_features, feature_group_count, batch_group_count)
     if any(size == 0 for size in kernel):
         raise fail("conv_general_dilated got a kernel without elements in a spatial dimension.", received=shapes)
-    windows = windows_of(sizes, kernel, window_strides, padding, lhs_dilation, rhs_dilation)
+    windows = make_windows(sizes, kernel, window_strides, padding, lhs_dilation, rhs_dilation)
     if any(definitely_less(w.padded, 0) for w in windows):
         raise fail(f"conv_general_dilated got padding {padding}, which crops more than there is.", received=shapes)
     shape = (batch // batch_group_count, out_features, *(w.count for w in windows))
     dtype = contraction_dtype("conv_general_dilated", lhs.dtype, rhs.dtype, preferred_element_type)
-    return array_type(placed(shape, dimension_numbers.out_spec), dtype, lhs.weak_type and rhs.weak_type)
+    return array_type(place_sizes(shape, dimension_numbers.out_spec), dtype, lhs.weak_type and rhs.weak_type)
 
 
 def check_groups(
@@ -362,7 +362,7 @@ def check_groups(
             )
 
 
-def windows_of(
+def make_windows(
     sizes: Sequence[Any],
     kernel: Sequence[Any],
     strides: Sequence[int],
@@ -386,7 +386,7 @@ def names_of_features(params: Params) -> tuple[str | None, str | None, str | Non
     return None if by_batch > 1 else "n", None if grouped else "o", None if by_feature > 1 else "i"
 
 
-def placed_names(names: Sequence[str | None], spec: Sequence[int]) -> tuple[str | None, ...]:
+def place_names(names: Sequence[str | None], spec: Sequence[int]) -> tuple[str | None, ...]:
     """Return a name for each axis, given the axis of each name."""
     result: list[str | None] = [None] * len(spec)
     for name, axis in zip(names, spec, strict=True):
@@ -471,7 +471,7 @@ def cotangent_of_rhs(cotangent: Any, lhs: Any, rhs: Any, params: Params) -> Any:
 def windows_in(lhs_shape: Any, rhs_shape: Any, params: Params) -> tuple[Window, ...]:
     dnums = params["dimension_numbers"]
     sizes, kernel = in_order(lhs_shape, dnums.lhs_spec)[2:], in_order(rhs_shape, dnums.rhs_spec)[2:]
-    return windows_of(
+    return make_windows(
         sizes, kernel, params["window_strides"], params["padding"], params["lhs_dilation"], params["rhs_dilation"]
     )
 

@@ -42,7 +42,7 @@ ConvGeneralDilatedDimensionNumbers: TypeAlias = ConvDimensionNumbers | tuple[str
 # ------------------------------------------------------------------------------------------------------------- sizes
 
 
-def dilated_size(size: Dimension, dilation: int) -> Dimension:
+def dilate_size(size: Dimension, dilation: int) -> Dimension:
     """Return the extent of `size` elements at steps of `dilation`."""
     if dilation == 1:
         return size
@@ -107,11 +107,11 @@ class Window(NamedTuple):
 
     @property
     def padded(self) -> Dimension:
-        return dilated_size(self.size, self.lhs_dilation) + self.low + self.high
+        return dilate_size(self.size, self.lhs_dilation) + self.low + self.high
 
     @property
     def extent(self) -> Dimension:
-        return dilated_size(self.window, self.rhs_dilation)
+        return dilate_size(self.window, self.rhs_dilation)
 
     @property
     def count(self) -> Dimension:
@@ -120,13 +120,13 @@ class Window(NamedTuple):
     def pads_for_lhs(self) -> tuple[Dimension, Dimension]:
         """Padding of the result's cotangent with which sliding the reversed window over it returns the operand's."""
         low = self.extent - self.low - 1
-        dilated = dilated_size(self.count, self.stride)
-        return low, dilated_size(self.size, self.lhs_dilation) + self.extent - 1 - dilated - low
+        dilated = dilate_size(self.count, self.stride)
+        return low, dilate_size(self.size, self.lhs_dilation) + self.extent - 1 - dilated - low
 
     def pads_for_rhs(self) -> tuple[Dimension, Dimension]:
         """Padding of the operand with which sliding the result's cotangent over it returns the window's."""
-        dilated = dilated_size(self.count, self.stride)
-        return self.low, dilated + self.extent - 1 - dilated_size(self.size, self.lhs_dilation) - self.low
+        dilated = dilate_size(self.count, self.stride)
+        return self.low, dilated + self.extent - 1 - dilate_size(self.size, self.lhs_dilation) - self.low
 
     @property
     def is_one(self) -> bool:
@@ -150,7 +150,7 @@ class Window(NamedTuple):
 
     def reach_of_window(self) -> Reach:
         """Return the elements of the operand that are read for each element of the window, in all results."""
-        extent = dilated_size(self.count, self.stride)
+        extent = dilate_size(self.count, self.stride)
         return Reach(self.size, self.window, self.rhs_dilation, self.low, extent, self.lhs_dilation)  # type: ignore[arg-type]
 
 
@@ -256,7 +256,7 @@ def in_order(shape: Sequence[Dimension], spec: Sequence[int]) -> Shape:
     return tuple(shape[axis] for axis in spec)
 
 
-def placed(shape: Sequence[Dimension], spec: Sequence[int]) -> Shape:
+def place_sizes(shape: Sequence[Dimension], spec: Sequence[int]) -> Shape:
     """Reorder sizes given as batch, feature, spatial to the axes that `spec` lists."""
     return tuple(shape[position] for position in inverse_permutation(spec))
 
@@ -279,7 +279,7 @@ def conv_general_shape_tuple(
         window_count(size + low + high, window, stride)
         for size, window, stride, (low, high) in zip(lhs[2:], rhs[2:], window_strides, pads, strict=True)
     ]
-    return placed((lhs[0], rhs[0], *counts), dnums.out_spec)
+    return place_sizes((lhs[0], rhs[0], *counts), dnums.out_spec)
 
 
 def conv_shape_tuple(
@@ -312,7 +312,7 @@ def conv_transpose_shape_tuple(
     else:
         pads = explicit_pads(padding, len(lhs) - 2)
     counts = [
-        window_count(dilated_size(size, stride) + low + high, window, 1)
+        window_count(dilate_size(size, stride) + low + high, window, 1)
         for size, window, stride, (low, high) in zip(lhs[2:], rhs[2:], window_strides, pads, strict=True)
     ]
-    return placed((lhs[0], rhs[0], *counts), dnums.out_spec)
+    return place_sizes((lhs[0], rhs[0], *counts), dnums.out_spec)

@@ -16,7 +16,7 @@ from weft.ir.varying import manual_state
 from weft.ir.zeros import Linear, Zero
 from weft.primitives.movement.shape import move_axis
 from weft.sharding.manual import ManualAxisType
-from weft.trace.refs import ref_values, touched_refs, write_back
+from weft.trace.refs import get_touched_refs, ref_values, write_back
 
 
 class Call(HigherOrder):
@@ -47,7 +47,9 @@ class Call(HigherOrder):
     ) -> Any:
         nonzero = [type(t) is not Zero for t in tangents]
         pushed, nonzero_out = through(jaxpr, nonzero)
-        results = self(*primals, *(t for t in tangents if type(t) is not Zero), jaxpr=pushed, **self.derived(params))
+        results = self(
+            *primals, *(t for t in tangents if type(t) is not Zero), jaxpr=pushed, **self.derive_params(params)
+        )
         outs, rest = results[: len(jaxpr.outvars)], iter(results[len(jaxpr.outvars) :])
         return outs, [next(rest) if n else Zero.of(v.aval) for v, n in zip(jaxpr.outvars, nonzero_out, strict=True)]
 
@@ -55,7 +57,7 @@ class Call(HigherOrder):
         self, through: Any, axis: Axis, args: Sequence[Any], dims: Sequence[int | None], *, jaxpr: Jaxpr, **params: Any
     ) -> Any:
         batched, batched_out = through(jaxpr, axis, [d is not None for d in dims])
-        results = self(*batch_first(args, dims), jaxpr=batched, **self.derived(params))
+        results = self(*batch_first(args, dims), jaxpr=batched, **self.derive_params(params))
         return results, [0 if b else None for b in batched_out]
 
     def partial_eval(self, unknown: Sequence[bool], types: Sequence[Type], params: Params) -> Split | None:
@@ -63,7 +65,7 @@ class Call(HigherOrder):
         known, parts, residuals = jaxpr.memoize(
             ("partial_eval", tuple(unknown)), lambda: forward_residuals(partial_eval(jaxpr, unknown), unknown)
         )
-        rest = self.derived({k: v for k, v in params.items() if k != "jaxpr"})
+        rest = self.derive_params({k: v for k, v in params.items() if k != "jaxpr"})
         return split_call(
             (self, {**rest, "jaxpr": known}), (self, {**rest, "jaxpr": parts.unknown}), parts, residuals, unknown
         )
@@ -73,7 +75,7 @@ class Call(HigherOrder):
         if found is None:
             return None
         first, second, stored = found
-        rest = self.derived({k: v for k, v in params.items() if k != "jaxpr"})
+        rest = self.derive_params({k: v for k, v in params.items() if k != "jaxpr"})
         count, results = len(types), len(params["jaxpr"].outvars)
         return RematSplit(
             first=(self, {**rest, "jaxpr": first}),
@@ -91,9 +93,9 @@ class Call(HigherOrder):
         nonzero = [type(c) is not Zero for c in cotangents]
         pulled, nonzero_out = through(jaxpr, linear, nonzero, takes_refs=True)
         held = [a for a, n in zip(args, linear, strict=True) if not n]
-        touched = touched_refs(pulled)
+        touched = get_touched_refs(pulled)
         incoming = (*(c for c in cotangents if type(c) is not Zero), *ref_values(touched))
-        found = self(*held, *incoming, jaxpr=pulled, **self.derived(params))
+        found = self(*held, *incoming, jaxpr=pulled, **self.derive_params(params))
         write_back(touched, found[sum(nonzero_out) :])
         results, flags = iter(found), iter(nonzero_out)
         return [
@@ -104,9 +106,9 @@ class Call(HigherOrder):
     def live_operands(self, live_results: Sequence[bool], params: Params) -> Any:
         jaxpr: Jaxpr = params["jaxpr"]
         smaller, used = jaxpr.memoize(("drop_dead", tuple(live_results)), lambda: drop_dead(jaxpr, live_results, False))
-        return used, self.derived({**params, "jaxpr": smaller}), list(live_results)
+        return used, self.derive_params({**params, "jaxpr": smaller}), list(live_results)
 
-    def derived(self, params: Params) -> Params:
+    def derive_params(self, params: Params) -> Params:
         """Return the parameters of a call derived from this one: nothing is donated there."""
         return params
 
@@ -155,5 +157,5 @@ class jit(Call):
 
     staged_alone = True
 
-    def derived(self, params: Params) -> Params:
+    def derive_params(self, params: Params) -> Params:
         return {k: v for k, v in params.items() if k != "donated"}

@@ -18,13 +18,13 @@ from weft.ir.primitive import Axis, No, Params, Primitive, lookup, primitive
 from weft.ir.types import ArrayType, Type, get_aval
 from weft.ir.zeros import Zero
 from weft.primitives.collectives import all_gather, axis_index, own_slices, without_unit
-from weft.primitives.control.cond import refuse_ordered
+from weft.primitives.control.cond import refuse_ordered_effects
 from weft.primitives.control.tape import zeros
 from weft.primitives.elementwise.arithmetic import add
 from weft.primitives.elementwise.compare import eq
 from weft.primitives.elementwise.convert import convert_element_type
-from weft.primitives.movement.concatenate import stacked
-from weft.primitives.movement.shape import batched_at_front, leading_one, squeeze
+from weft.primitives.movement.concatenate import stack_values
+from weft.primitives.movement.shape import leading_one, move_batch_to_front, squeeze
 from weft.primitives.movement.slicing import slice as slice_primitive
 from weft.sharding.factors import AxisFactors
 from weft.trace.closed import stage_subjaxpr
@@ -91,7 +91,7 @@ class Callback(Primitive):
             name = getattr(callback, "__name__", "the function")
             what = f"{self.name}: `{name}` raised {type(error).__name__}: {error}"
             raise JaxRuntimeError(what, received=", ".join(map(in_words, arrays)) or None, at=current_line()) from error
-        return checked(results, result_types, self.name)
+        return check_results(results, result_types, self.name)
 
     factors = No("a Python function sees whole arrays")
 
@@ -111,7 +111,7 @@ class Callback(Primitive):
         outs = lookup("cond")(is_first, *args, branches=(skipped, called))
         return [of_first_device(x, parts.sizes) for x in outs]
 
-    def batched_params(self, params: Params, grown: Sequence[bool]) -> Params:
+    def batch_params(self, params: Params, grown: Sequence[bool]) -> Params:
         """Return the parameters of a call whose results, and whose operands marked in `grown`, have one more dimension
         in front."""
         return params
@@ -128,7 +128,7 @@ def in_words(array: Any) -> str:
     return str(array) if np.size(array) <= 4 else f"{array.dtype}{list(array.shape)}"
 
 
-def checked(results: Sequence[Any], types: Sequence[ArrayType], name: str) -> list[np.ndarray]:
+def check_results(results: Sequence[Any], types: Sequence[ArrayType], name: str) -> list[np.ndarray]:
     """Check the results of a callback against the declared types, and convert them to their dtypes."""
     arrays = [np.asarray(r) for r in results]
     if len(arrays) != len(types):
@@ -157,10 +157,10 @@ class pure_callback(Callback):
     jvp = No("a Python function has no derivative of its own; wrap it in custom_jvp or custom_vjp")
 
     def batch(self, axis: Axis, args: Any, dims: Any, **params: Any) -> tuple[Any, Any]:
-        return vectorized(self, axis, args, dims, **params)
+        return bind_batch(self, axis, args, dims, **params)
 
 
-def vectorized(
+def bind_batch(
     operation: Callback, axis: Axis, args: Any, dims: Any, *, result_types: Any, vmap_method: str | None, **params: Any
 ) -> tuple[Any, Any]:
     """Bind a call of a function over a batch, by the `vmap_method` of the user."""
@@ -173,17 +173,19 @@ def vectorized(
             at=current_line(),
         )
     if vmap_method in ("sequential", "sequential_unrolled"):
-        rows = [operation(*row, result_types=result_types, **params) for row in rows_of(axis, args, dims)]
-        return stacked_rows(rows, result_types), [0] * count
+        rows = [operation(*row, result_types=result_types, **params) for row in split_rows(axis, args, dims)]
+        return stack_rows(rows, result_types), [0] * count
     batched_types = tuple(t.with_dimension(0, axis.size) for t in result_types)
     if vmap_method == "expand_dims":
-        args = [leading_one(a) if d is None else batched_at_front(a, d, axis) for a, d in zip(args, dims, strict=True)]
+        args = [
+            leading_one(a) if d is None else move_batch_to_front(a, d, axis) for a, d in zip(args, dims, strict=True)
+        ]
     elif vmap_method == "broadcast_all":
-        args = [batched_at_front(a, d, axis) for a, d in zip(args, dims, strict=True)]
+        args = [move_batch_to_front(a, d, axis) for a, d in zip(args, dims, strict=True)]
     else:
-        args = [a if d is None else batched_at_front(a, d, axis) for a, d in zip(args, dims, strict=True)]
+        args = [a if d is None else move_batch_to_front(a, d, axis) for a, d in zip(args, dims, strict=True)]
     grown = [vmap_method in ("expand_dims", "broadcast_all") or d is not None for d in dims]
-    return operation(*args, result_types=batched_types, **operation.batched_params(params, grown)), [0] * count
+    return operation(*args, result_types=batched_types, **operation.batch_params(params, grown)), [0] * count
 
 
 class EffectfulCallback(Callback):
@@ -198,9 +200,9 @@ class EffectfulCallback(Callback):
 
     def batch(self, axis: Axis, args: Any, dims: Any, **params: Any) -> tuple[Any, Any]:
         if self.ordered_over_batch:
-            refuse_ordered(self.effects((), params))
-        rows = [self(*row, **params) for row in rows_of(axis, args, dims)]
-        return stacked_rows(rows, params["result_types"]), [0] * len(params["result_types"])
+            refuse_ordered_effects(self.effects((), params))
+        rows = [self(*row, **params) for row in split_rows(axis, args, dims)]
+        return stack_rows(rows, params["result_types"]), [0] * len(params["result_types"])
 
 
 @primitive
@@ -239,9 +241,9 @@ class debug_callback(EffectfulCallback):
         return [Zero.of(o.aval) for o in out]
 
 
-def rows_of(axis: Axis, args: Sequence[Any], dims: Sequence[int | None]) -> list[list[Any]]:
+def split_rows(axis: Axis, args: Sequence[Any], dims: Sequence[int | None]) -> list[list[Any]]:
     """Return the operands of each element of a batch."""
-    operands = [a if d is None else batched_at_front(a, d, axis) for a, d in zip(args, dims, strict=True)]
+    operands = [a if d is None else move_batch_to_front(a, d, axis) for a, d in zip(args, dims, strict=True)]
     return [[a if d is None else row(a, i) for a, d in zip(operands, dims, strict=True)] for i in range(axis.size)]
 
 
@@ -253,6 +255,6 @@ def row(x: Any, i: int) -> Any:
     return squeeze(part, dimensions=(0,))
 
 
-def stacked_rows(rows: Sequence[Sequence[Any]], result_types: Sequence[ArrayType]) -> list[Any]:
+def stack_rows(rows: Sequence[Sequence[Any]], result_types: Sequence[ArrayType]) -> list[Any]:
     """Stack each result of all rows into one array."""
-    return [stacked([r[k] for r in rows], aval) for k, aval in enumerate(result_types)]
+    return [stack_values([r[k] for r in rows], aval) for k, aval in enumerate(result_types)]

@@ -27,7 +27,7 @@ from weft.ir.jaxpr import Equation, Jaxpr, subjaxprs
 from weft.ir.primitive import Axis, Params, Primitive, primitive
 from weft.ir.types import ArrayType, Type, get_aval
 from weft.primitives.control.failures import Sites
-from weft.primitives.movement.shape import batched_at_front
+from weft.primitives.movement.shape import move_batch_to_front
 
 CHECK = "Check"
 """The effect of checks."""
@@ -95,7 +95,7 @@ class MappedAxis(str):
 # -------------------------------------------------------------------------------------------------------------- asking
 
 
-def asked() -> bool:
+def needs_checks() -> bool:
     """Return whether operations bound now are checked: always, or with the setting "eager" if they run at once."""
     if config.checks != "eager":
         return config.checks == "all"
@@ -110,7 +110,7 @@ def asked() -> bool:
 def check_index(index: Any, axis: int, shape: Sequence[Any], low: int, high: int, window: int = 1) -> None:
     """Bind a check that an index into an axis of an array of `shape` is from `low` to `high`; `window` elements are
     read or written from there on."""
-    if asked() and type(high) is int and type(low) is int:
+    if needs_checks() and type(high) is int and type(low) is int:
         about = (axis, tuple(shape), window)
         _bind(index, {"kind": "index", "low": low, "high": high, "about": about, "lanes": ()})
 
@@ -220,9 +220,9 @@ class check(Check):
 
     def batch(self, axis: Axis, args: Any, dims: Any, *, lanes: tuple[Any, ...], **params: Any) -> tuple[Any, Any]:
         value, shown, active = split_operands([*zip(args, dims, strict=True)], params)
-        front = [batched_at_front(a, d, axis) for a, d in (value, *shown)]
+        front = [move_batch_to_front(a, d, axis) for a, d in (value, *shown)]
         masks = [
-            a if d is None and not get_aval(a).shape else batched_at_front(a, d, axis)  # type: ignore[attr-defined]
+            a if d is None and not get_aval(a).shape else move_batch_to_front(a, d, axis)  # type: ignore[attr-defined]
             for a, d in active
         ]
         name = None if axis.name is None else str(axis.name)
@@ -335,12 +335,12 @@ def around(lanes: Sequence[tuple[str | None, int]], iterations: Sequence[Iterati
 
 def without_checks(equation: Equation) -> Equation:
     """Remove the checks from the sub-jaxprs of an equation."""
-    params = {name: _each_jaxpr(value, unchecked) for name, value in equation.params.items()}
+    params = {name: _each_jaxpr(value, drop_checks) for name, value in equation.params.items()}
     effects = equation.primitive.effects([a.aval for a in equation.invars], params)
     return equation.replace(params=params, effects=effects)
 
 
-def unchecked(jaxpr: Jaxpr) -> Jaxpr:
+def drop_checks(jaxpr: Jaxpr) -> Jaxpr:
     """Remove the checks from a jaxpr."""
     if CHECK not in jaxpr.effects:
         return jaxpr

@@ -23,7 +23,7 @@ from weft.ir.varying import manual_state, varying_type
 from weft.ir.zeros import Linear, Zero
 from weft.primitives.control.call import batch_first
 from weft.primitives.control.lanes import run_lanes, with_flag
-from weft.primitives.control.masked import can_mask, masked
+from weft.primitives.control.masked import can_mask, mask_jaxpr
 from weft.primitives.control.tape import tape_select, zeros
 from weft.primitives.elementwise.compare import eq, ne
 from weft.primitives.elementwise.select import clamp, select_n
@@ -32,7 +32,7 @@ from weft.primitives.movement.sharding_constraint import in_type
 from weft.sharding.manual import ManualAxisType
 from weft.trace.closed import stage_subjaxpr
 from weft.trace.ref_bodies import with_equal_refs
-from weft.trace.refs import NOTHING, ref_values, touched_refs, write_back
+from weft.trace.refs import NOTHING, get_touched_refs, ref_values, write_back
 
 
 @primitive
@@ -69,7 +69,7 @@ class cond(ControlFlow):
         self, through: Any, primals: Sequence[Any], tangents: Sequence[Any], *, branches: tuple[Jaxpr, ...]
     ) -> Any:
         nonzero = [type(t) is not Zero for t in tangents[1:]]
-        union = any_of([through(b, nonzero)[1] for b in branches])
+        union = union_masks([through(b, nonzero)[1] for b in branches])
         pushed = tuple(through(b, nonzero, union)[0] for b in branches)
         results = cond(*primals, *(t for t in tangents[1:] if type(t) is not Zero), branches=pushed)
         count = len(branches[0].outvars)
@@ -85,20 +85,20 @@ class cond(ControlFlow):
         index, operands = operands[0], operands[1:]
         batched = [d is not None for d in dims[1:]]
         if dims[0] is None:
-            union = any_of([through(b, axis, batched)[1] for b in branches])
+            union = union_masks([through(b, axis, batched)[1] for b in branches])
             batched_branches = tuple(through(b, axis, batched, union)[0] for b in branches)
             return cond(index, *operands, branches=batched_branches), [0 if b else None for b in union]
-        refuse_ordered(self.effects((), {"branches": branches}))
+        refuse_ordered_effects(self.effects((), {"branches": branches}))
         # The index differs between elements: run every branch and choose element by element.
         index = which(index, len(branches))
-        passed = forwarded_operands(branches)
+        passed = find_forwarded(branches)
         chosen = [k for k, p in enumerate(passed) if p is None]
         results = []
         for i, branch in enumerate(branches):
             branch = (
                 branch.replace(outvars=[branch.outvars[k] for k in chosen]) if len(chosen) < len(passed) else branch
             )
-            lane_jaxpr = masked(branch) if can_mask(branch) else with_flag(branch)
+            lane_jaxpr = mask_jaxpr(branch) if can_mask(branch) else with_flag(branch)
             results.append(run_lanes(lane_jaxpr, axis, is_case(index, i), operands, batched))
         selected = iter([select_lanes(index, cases) for cases in zip(*results, strict=True)])
         return [next(selected) if p is None else operands[p] for p in passed], [
@@ -109,10 +109,10 @@ class cond(ControlFlow):
         if unknown[0]:
             return None
         branches, rest = params["branches"], tuple(unknown[1:])
-        union = any_of([partial_eval(b, rest).unknown_out for b in branches])
+        union = union_masks([partial_eval(b, rest).unknown_out for b in branches])
         decides = manual_state(types[0]).varying
         parts = [partial_eval(b, rest, instantiate=union).varying_along(decides) for b in branches]
-        slots, slot_indices = shared_slots([p.residual_types for p in parts])
+        slots, slot_indices = assign_slots([p.residual_types for p in parts])
         counts = [len(p.known.outvars) - len(p.residual_types) for p in parts]
         known = tuple(
             writing_slots(p.known, count, slots, indices)
@@ -136,7 +136,7 @@ class cond(ControlFlow):
             return None
         splits = [f or (b, b, []) for f, b in zip(found, branches, strict=True)]
         decides = manual_state(types[0]).varying
-        slots, slot_indices = shared_slots([[varying_type(v.aval, decides) for v in stored] for _, _, stored in splits])
+        slots, slot_indices = assign_slots([[varying_type(v.aval, decides) for v in stored] for _, _, stored in splits])
         count = len(branches[0].outvars)
         first = tuple(
             writing_slots(varying_along(stores, decides), count, slots, indices)
@@ -160,11 +160,11 @@ class cond(ControlFlow):
         index, *operands = args
         linear = [type(a) is Linear for a in operands]
         nonzero = [type(c) is not Zero for c in cotangents]
-        union = any_of([through(b, linear, nonzero, takes_refs=True)[1] for b in branches])
+        union = union_masks([through(b, linear, nonzero, takes_refs=True)[1] for b in branches])
         pulled = [through(b, linear, nonzero, union, takes_refs=True)[0] for b in branches]
         touched = NOTHING
-        if any(map(touched_refs, pulled)):
-            pulled, touched = with_equal_refs(pulled, list(map(touched_refs, pulled)))
+        if any(map(get_touched_refs, pulled)):
+            pulled, touched = with_equal_refs(pulled, list(map(get_touched_refs, pulled)))
         held = [a for a in operands if type(a) is not Linear]
         incoming = (*(c for c in cotangents if type(c) is not Zero), *ref_values(touched))
         found = cond(index, *held, *incoming, branches=tuple(pulled))
@@ -180,7 +180,7 @@ class cond(ControlFlow):
 
     def live_operands(self, live_results: Sequence[bool], params: Params) -> Any:
         branches = params["branches"]
-        used = any_of([drop_dead(b, live_results, False)[1] for b in branches])
+        used = union_masks([drop_dead(b, live_results, False)[1] for b in branches])
         smaller = tuple(drop_dead(b, live_results, used)[0] for b in branches)
         return [True, *used], {"branches": smaller}, list(live_results)
 
@@ -196,12 +196,12 @@ class cond(ControlFlow):
         return iter(())  # has sub-jaxprs; the composition tests cover it
 
 
-def any_of(masks: Sequence[Sequence[bool]]) -> tuple[bool, ...]:
+def union_masks(masks: Sequence[Sequence[bool]]) -> tuple[bool, ...]:
     """Return the union of masks."""
     return tuple(any(column) for column in zip(*masks, strict=True))
 
 
-def forwarded_operands(branches: Sequence[Jaxpr]) -> list[int | None]:
+def find_forwarded(branches: Sequence[Jaxpr]) -> list[int | None]:
     """Return, for each result, the operand that every branch returns for it, or None."""
     positions = [{v: i for i, v in enumerate(b.invars)} for b in branches]
     found: list[int | None] = []
@@ -235,7 +235,7 @@ def select_lanes(index: Any, cases: Sequence[Any]) -> Any:
     return select_n(index, *cases)
 
 
-def refuse_ordered(effects: frozenset[Any]) -> None:
+def refuse_ordered_effects(effects: frozenset[Any]) -> None:
     """Raise if an effect is ordered: it cannot happen for all elements of a batch at once."""
     for effect in effects:
         if getattr(effect, "ordered", False):
@@ -246,7 +246,7 @@ def refuse_ordered(effects: frozenset[Any]) -> None:
             )
 
 
-def shared_slots(residuals: Sequence[Sequence[Type]]) -> tuple[list[Type], list[list[int]]]:
+def assign_slots(residuals: Sequence[Sequence[Type]]) -> tuple[list[Type], list[list[int]]]:
     """Assign slots to the residuals of all branches. Return the types of the slots and the slot of each residual;
     branches share slots of one type, because only one branch runs."""
     slots: list[Type] = []

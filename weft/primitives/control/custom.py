@@ -40,7 +40,7 @@ class Rule:
     def __init__(self) -> None:
         self._jaxprs: dict[Any, Any] = {}
 
-    def remembered(self, key: Any, make: Callable[[], Any]) -> Any:
+    def memoize(self, key: Any, make: Callable[[], Any]) -> Any:
         """Return the memoized value of a key, computing it at its first use."""
         found = self._jaxprs.get(key)
         if found is None:
@@ -59,7 +59,7 @@ class JvpRule(Rule):
         self._make, self.name, self._call = make, name, call
 
     def jvp(self, nonzero: Mask) -> Jaxpr:
-        result: Jaxpr = self.remembered(nonzero, lambda: self._make(nonzero))
+        result: Jaxpr = self.memoize(nonzero, lambda: self._make(nonzero))
         return result
 
     def push(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[list[Any], list[Any]]:
@@ -98,11 +98,11 @@ class VjpRule(Rule):
         self._forward, self._backward, self.name, self._count, self._start = forward, backward, name, count, start
 
     def forward(self, nonzero: Mask) -> Jaxpr:
-        result: Jaxpr = self.remembered(("forward", nonzero), lambda: self._forward(nonzero))
+        result: Jaxpr = self.memoize(("forward", nonzero), lambda: self._forward(nonzero))
         return result
 
     def backward(self, nonzero: Mask, cotangents: Mask) -> Jaxpr:
-        result: Jaxpr = self.remembered(("backward", nonzero, cotangents), lambda: self._backward(nonzero, cotangents))
+        result: Jaxpr = self.memoize(("backward", nonzero, cotangents), lambda: self._backward(nonzero, cotangents))
         return result
 
     def push(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[list[Any], list[Any]]:
@@ -249,7 +249,7 @@ class custom_jvp_call(CustomCall):
         batched = tuple(d is not None for d in dims)
         batched_call, out = through(call_jaxpr, axis, batched, False)
 
-        def batched_rule(nonzero: Mask) -> Jaxpr:
+        def batch_rule(nonzero: Mask) -> Jaxpr:
             own = batched[num_consts:]
             # Every tangent is instantiated by the caller, in the shape of its primal.
             both = [*out, *out]
@@ -259,7 +259,7 @@ class custom_jvp_call(CustomCall):
         results = custom_jvp_call(
             *batch_first(args, dims),
             call_jaxpr=batched_call,
-            rule=JvpRule(batched_rule, rule.name),
+            rule=JvpRule(batch_rule, rule.name),
             num_consts=num_consts,
         )
         return results, [0 if b else None for b in out]
@@ -347,7 +347,7 @@ class custom_lin(Primitive):
         """Batch lazily: the backward rule of one element is batched when it is needed."""
         batched = [d is not None for d in dims]
         operands = batch_first(args, dims)
-        own = [unbatched(get_aval(a), b) for a, b in zip(operands, batched, strict=True)]
+        own = [drop_batch(get_aval(a), b) for a, b in zip(operands, batched, strict=True)]
 
         def pull_batch(residuals: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
             present = [type(c) is not Zero for c in cotangents]
@@ -387,14 +387,14 @@ class custom_lin(Primitive):
         operands = args[num_residuals:]
         return [
             *[None] * num_residuals,
-            *(summed_to(ct, a.aval) if type(a) is Linear else None for ct, a in zip(wanted, operands, strict=True)),
+            *(sum_to(ct, a.aval) if type(a) is Linear else None for ct, a in zip(wanted, operands, strict=True)),
         ]
 
     def samples(self) -> Any:
         return iter(())  # only custom_vjp binds it; its tests cover it
 
 
-def summed_to(cotangent: Any, tangent: Type) -> Any:
+def sum_to(cotangent: Any, tangent: Type) -> Any:
     """Sum the cotangent of an argument, computed by a backward rule on each device, along the manual axes along which
     it varies and the argument does not."""
     if type(cotangent) is Zero or cotangent is None:
@@ -403,7 +403,7 @@ def summed_to(cotangent: Any, tangent: Type) -> Any:
     return psum(cotangent, axes=tuple(sorted(extra, key=str))) if extra else cotangent
 
 
-def unbatched(aval: Any, batched: bool) -> Type:
+def drop_batch(aval: Any, batched: bool) -> Type:
     result: Type = aval.without_dimension(0) if batched else aval
     return result
 

@@ -22,7 +22,7 @@ from weft.ir.zeros import Linear, Zero
 from weft.primitives.control.call import Call, batch_first
 from weft.primitives.control.custom import inexact
 from weft.primitives.control.loop_bodies import others, pick
-from weft.primitives.movement.shape import batched_at_front
+from weft.primitives.movement.shape import move_batch_to_front
 from weft.trace.closed import stage_subjaxpr
 
 Mask = tuple[bool, ...]
@@ -60,7 +60,7 @@ class VmapRule:
 
     # -- rules of derived calls --------------------------------------------------------------------------------------
 
-    def pushed(self, through: Any, nonzero: Sequence[bool], instantiated: Sequence[bool]) -> VmapRule:
+    def jvp(self, through: Any, nonzero: Sequence[bool], instantiated: Sequence[bool]) -> VmapRule:
         """Return the rule of the jvp: a tangent is batched as its primal is."""
         count = len(nonzero)
 
@@ -73,20 +73,20 @@ class VmapRule:
 
         return VmapRule(make, self.name, primal=(count, len(instantiated)))
 
-    def pulled(self, through: Any, linear: Sequence[bool], nonzero: Sequence[bool]) -> VmapRule:
+    def transpose(self, through: Any, linear: Sequence[bool], nonzero: Sequence[bool]) -> VmapRule:
         """Return the rule of the transpose: all cotangents are batched."""
 
         def make(axis: Axis, batched: Mask) -> tuple[Jaxpr, Mask]:
             held = iter(batched[: len(linear) - sum(linear)])
             jaxpr, out = self.jaxpr(axis, [n or next(held) for n in linear])
-            jaxpr = returning_batched(jaxpr, axis, out)
+            jaxpr = batch_results(jaxpr, axis, out)
             result, _ = through(jaxpr, list(linear), list(nonzero), True)
             rest = len(batched) - sum(nonzero)
             return broadcasting(result, axis, batched, [*batched[:rest], *[True] * sum(nonzero)]), (True,) * sum(linear)
 
         return VmapRule(make, self.name)
 
-    def restricted(self, arguments: Sequence[bool], results: Sequence[bool]) -> VmapRule:
+    def restrict(self, arguments: Sequence[bool], results: Sequence[bool]) -> VmapRule:
         """Return the rule of a call with some of the results, which needs some of the arguments only."""
 
         def make(axis: Axis, batched: Mask) -> tuple[Jaxpr, Mask]:
@@ -113,21 +113,21 @@ def broadcasting(jaxpr: Jaxpr, axis: Axis, batched: Sequence[bool], wanted: Sequ
 
     def function(*args: Any) -> list[Any]:
         pairs = zip(args, flags, strict=True)
-        return replay(jaxpr, *(batched_at_front(a, None, axis) if w and not b else a for a, (b, w) in pairs))
+        return replay(jaxpr, *(move_batch_to_front(a, None, axis) if w and not b else a for a, (b, w) in pairs))
 
     types: list[Any] = jaxpr.in_avals
     types = [t.without_dimension(0) if w and not b else t for t, (b, w) in zip(types, flags, strict=True)]
     return stage_subjaxpr(function, types, name=jaxpr.name)
 
 
-def returning_batched(jaxpr: Jaxpr, axis: Axis, batched: Sequence[bool]) -> Jaxpr:
+def batch_results(jaxpr: Jaxpr, axis: Axis, batched: Sequence[bool]) -> Jaxpr:
     """Return the jaxpr with all results batched."""
     if all(batched):
         return jaxpr
 
     def function(*args: Any) -> list[Any]:
         outs = zip(replay(jaxpr, *args), batched, strict=True)
-        return [r if b else batched_at_front(r, None, axis) for r, b in outs]
+        return [r if b else move_batch_to_front(r, None, axis) for r, b in outs]
 
     return stage_subjaxpr(function, jaxpr.in_avals, name=jaxpr.name)
 
@@ -170,7 +170,7 @@ class custom_vmap_call(Call):
         pushed, _ = through(jaxpr, nonzero, instantiated)
         results = self(
             *primals, *pick(tangents, nonzero),
-            jaxpr=pushed, rule=rule.pushed(through, nonzero, instantiated), num_consts=num_consts, **params,
+            jaxpr=pushed, rule=rule.jvp(through, nonzero, instantiated), num_consts=num_consts, **params,
         )  # fmt: skip
         count = len(jaxpr.outvars)
         rest = iter(results[count:])
@@ -186,9 +186,9 @@ class custom_vmap_call(Call):
         waiting, _ = drop_dead(jaxpr, unknown_out, True)
         rule: VmapRule = params["rule"]
         return Split(
-            known=(self, {**params, "jaxpr": known, "rule": rule.restricted(known_in, known_out)}),
+            known=(self, {**params, "jaxpr": known, "rule": rule.restrict(known_in, known_out)}),
             known_in=tuple(i for i, u in enumerate(unknown) if not u),
-            unknown=(self, {**params, "jaxpr": waiting, "rule": rule.restricted(everything, unknown_out)}),
+            unknown=(self, {**params, "jaxpr": waiting, "rule": rule.restrict(everything, unknown_out)}),
             unknown_in=tuple(range(len(types))),
             unknown_out=unknown_out,
         )
@@ -209,7 +209,7 @@ class custom_vmap_call(Call):
         pulled, _ = through(jaxpr, linear, nonzero, True)
         results = self(
             *others(args, linear), *pick(cotangents, nonzero),
-            jaxpr=pulled, rule=rule.pulled(through, linear, nonzero), num_consts=num_consts, **params,
+            jaxpr=pulled, rule=rule.transpose(through, linear, nonzero), num_consts=num_consts, **params,
         )  # fmt: skip
         rest = iter(results)
         return [next(rest) if n else None for n in linear]
@@ -223,7 +223,7 @@ class custom_vmap_call(Call):
         if rule.primal is not None and not any(live_results[rule.primal[1] :]):
             arguments = [i < rule.primal[0] for i in range(len(arguments))]
         smaller, _ = drop_dead(params["jaxpr"], live_results, arguments)
-        changed = {**params, "jaxpr": smaller, "rule": rule.restricted(arguments, live_results)}
+        changed = {**params, "jaxpr": smaller, "rule": rule.restrict(arguments, live_results)}
         return arguments, changed, list(live_results)
 
 

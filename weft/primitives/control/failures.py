@@ -56,7 +56,7 @@ class Sites(NamedTuple):
         """Types of all values, slot after slot."""
         return [t for slot in self.slots for t in slot]
 
-    def values_of(self, code: int, values: Sequence[Any]) -> Sequence[Any]:
+    def select_values(self, code: int, values: Sequence[Any]) -> Sequence[Any]:
         """Return the values of a site, given by its code, among the values of all slots."""
         slot = self.sites[code - 1].slot
         start = sum(len(s) for s in self.slots[:slot])
@@ -64,18 +64,18 @@ class Sites(NamedTuple):
 
     def message(self, code: int, values: Sequence[Any]) -> str:
         """Return the message of the site with a code."""
-        return self.sites[code - 1].message(self.values_of(code, values))
+        return self.sites[code - 1].message(self.select_values(code, values))
 
     @staticmethod
     def of(kind: str, text: str, form: Any, values: Sequence[Any], at: str | None) -> Sites:
         """Create a single site."""
-        return Sites((Site(kind, text, form, 0, at),), (slot_of(values),))
+        return Sites((Site(kind, text, form, 0, at),), (make_slot(values),))
 
 
 NOTHING = Sites((), ())
 
 
-def slot_of(values: Sequence[Any]) -> Slot:
+def make_slot(values: Sequence[Any]) -> Slot:
     """Return the slot of some values: their shapes and dtypes."""
     types: list[Any] = [get_aval(v) for v in values]
     return tuple(array_type(t.shape, t.dtype) for t in types)

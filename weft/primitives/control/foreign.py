@@ -16,7 +16,7 @@ from weft.base.errors import ArgumentError, ArgumentTypeError, JaxRuntimeError
 from weft.ir.context import current_line
 from weft.ir.primitive import Axis, No, Params, primitive
 from weft.ir.types import ArrayType, Type
-from weft.primitives.control.callback import IO, Callback, vectorized
+from weft.primitives.control.callback import IO, Callback, bind_batch
 
 VERSION = 1
 MESSAGE_SIZE = 1024
@@ -92,7 +92,7 @@ def register_target(name: str, platform: str, target: Target) -> None:
         raise ArgumentError(what, fix="another name: programs that were compiled have this one")
 
 
-def target_of(name: str, platform: str = "cpu") -> Target:
+def find_target(name: str, platform: str = "cpu") -> Target:
     """Return the function of a name; raise if none is registered."""
     found = _targets.get((name, platform))
     if found is None:
@@ -156,7 +156,7 @@ def call_target(
 ) -> list[np.ndarray]:
     """Call a function in C on NumPy arrays and return its results. An array with a layout is stored with its dimensions
     in that order, the slowest first."""
-    function = Function(target_of(target).address)
+    function = Function(find_target(target).address)
     inputs = [np.ascontiguousarray(a if o is None else a.transpose(o)) for a, o in zip(arrays, layouts[0], strict=True)]
     outputs = []
     for aval, order in zip(result_types, layouts[1], strict=True):
@@ -229,9 +229,9 @@ class ffi_call(Callback):
         return call_target(target, [np.asarray(a) for a in arrays], result_types, attributes, layouts, aliases)
 
     def batch(self, axis: Axis, args: Any, dims: Any, **params: Any) -> tuple[Any, Any]:
-        return vectorized(self, axis, args, dims, **params)
+        return bind_batch(self, axis, args, dims, **params)
 
-    def batched_params(self, params: Params, grown: Sequence[bool]) -> Params:
+    def batch_params(self, params: Params, grown: Sequence[bool]) -> Params:
         inputs, outputs = params["layouts"]
         if params["masked"]:  # the flag has no layout
             grown = grown[1:]

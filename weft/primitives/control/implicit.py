@@ -17,7 +17,7 @@ from weft.ir.varying import manual_state
 from weft.ir.zeros import Linear, Zero
 from weft.primitives.control.call import batch_first
 from weft.primitives.elementwise.arithmetic import neg
-from weft.primitives.movement.shape import batched_at_front
+from weft.primitives.movement.shape import move_batch_to_front
 from weft.sharding.manual import ManualAxisType
 
 
@@ -145,7 +145,7 @@ class custom_linear_solve(HigherOrder):
         # The right-hand side and the solution are batched, whichever of the operands is.
         *constants, b = counts.split(operands)
         b = [
-            batched_at_front(x, 0 if d is not None else None, axis)
+            move_batch_to_front(x, 0 if d is not None else None, axis)
             for x, d in zip(b, dims[len(args) - size :], strict=True)
         ]
         masks = counts.split([d is not None for d in dims])

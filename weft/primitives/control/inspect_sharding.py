@@ -44,7 +44,7 @@ class inspect_sharding(Primitive):
         return iter(())  # carries a Python function
 
 
-def inspected(jaxpr: Jaxpr, sharding: Any) -> Jaxpr:
+def run_inspections(jaxpr: Jaxpr, sharding: Any) -> Jaxpr:
     """Remove the inspections from a jaxpr, calling each with `sharding`: that of all values of a program for one
     device."""
     if INSPECTION not in jaxpr.effects:
@@ -63,7 +63,7 @@ def inspected(jaxpr: Jaxpr, sharding: Any) -> Jaxpr:
 
 def _inside(value: Any, sharding: Any) -> Any:
     if isinstance(value, Jaxpr):
-        return inspected(value, sharding)
+        return run_inspections(value, sharding)
     if type(value) in (tuple, list):
         return type(value)(_inside(item, sharding) for item in value)
     return value

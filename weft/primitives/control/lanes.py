@@ -30,7 +30,7 @@ from weft.ir.zeros import Linear, Zero
 from weft.primitives.control.call import Call, batch_first, forward_residuals, jit as jit_primitive
 from weft.primitives.control.masked import FLAG
 from weft.primitives.elementwise.select import select_n
-from weft.primitives.movement.shape import batched_at_front, broadcast_in_dim
+from weft.primitives.movement.shape import broadcast_in_dim, move_batch_to_front
 from weft.primitives.reduction.reduce_other import reduce_or
 
 Flags = tuple[bool, ...]
@@ -61,7 +61,7 @@ class Lane:
         return jaxpr, tuple(found)
 
     @contextmanager
-    def named(self) -> Iterator[None]:
+    def bind_names(self) -> Iterator[None]:
         """Bring the names of the axes into scope, so that the jaxpr can be traced."""
         with ExitStack() as stack:
             for axis in self.axes:
@@ -105,7 +105,7 @@ class lanes(Call):
         self, through: Any, primals: Sequence[Any], tangents: Sequence[Any], *, jaxpr: Jaxpr, lane: Lane, name: str
     ) -> Any:
         nonzero = [type(t) is not Zero for t in tangents]
-        with lane.named():
+        with lane.bind_names():
             pushed, nonzero_out = through(lane.jaxpr, nonzero)
         batched = (*lane.batched, *(b for b, n in zip(lane.batched, nonzero, strict=True) if n))
         forced = (*lane.forced, *(f for f, n in zip(lane.forced, nonzero_out, strict=True) if n))
@@ -115,11 +115,11 @@ class lanes(Call):
         return outs, [next(rest) if n else Zero.of(v.aval) for v, n in zip(jaxpr.outvars, nonzero_out, strict=True)]
 
     def bound(self, operands: Sequence[Any], lane: Lane, name: str) -> list[Any]:
-        result: list[Any] = self(*operands, **self.params_of(lane, name))
+        result: list[Any] = self(*operands, **self.make_params(lane, name))
         return result
 
-    def params_of(self, lane: Lane, name: str) -> Params:
-        with lane.named():
+    def make_params(self, lane: Lane, name: str) -> Params:
+        with lane.bind_names():
             return {"jaxpr": lane.over_all()[0], "lane": lane, "name": name}
 
     def batch_through(
@@ -133,7 +133,7 @@ class lanes(Call):
         lane: Lane,
         name: str,
     ) -> Any:
-        flag = batched_at_front(args[0], dims[0], axis)
+        flag = move_batch_to_front(args[0], dims[0], axis)
         batched = tuple((d is not None or i == 0, *b) for i, (d, b) in enumerate(zip(dims, lane.batched, strict=True)))
         outer = Lane(lane.jaxpr, (axis, *lane.axes), batched, tuple((False, *f) for f in lane.forced))
         results = self.bound((flag, *batch_first(args[1:], dims[1:])), outer, name)
@@ -146,12 +146,12 @@ class lanes(Call):
         known, waiting, residual_in, out = lane.jaxpr.memoize(
             ("split lanes", lane.axes, lane.batched, lane.forced, tuple(unknown)), lambda: split(lane, unknown)
         )
-        known_params = self.params_of(known, params["name"])
+        known_params = self.make_params(known, params["name"])
         residuals = known_params["jaxpr"].out_avals[len(out) - sum(out) :]
         return Split(
             known=(self, known_params),
             known_in=tuple(i for i, u in enumerate(unknown) if not u),
-            unknown=(self, self.params_of(waiting, params["name"])),
+            unknown=(self, self.make_params(waiting, params["name"])),
             unknown_in=(0, *residual_in, *(i for i, u in enumerate(unknown) if u)),
             unknown_out=out,
             residual_types=tuple(residuals),
@@ -159,20 +159,20 @@ class lanes(Call):
 
     def remat_split(self, types: Sequence[Type], params: Params, saveable: Any) -> RematSplit | None:
         lane: Lane = params["lane"]
-        with lane.named():
+        with lane.bind_names():
             found = remat_split_jaxpr(lane.jaxpr, saveable)
         if found is None:
             return None
         first, second, stored = found
         free = (False,) * len(lane.axes)
         stores = Lane(first, lane.axes, lane.batched, (*lane.forced, *[free] * len(stored)))
-        first_params, results = self.params_of(stores, params["name"]), len(lane.forced)
+        first_params, results = self.make_params(stores, params["name"]), len(lane.forced)
         batched = (*lane.batched, *stores.over_all()[1][results:])
         return RematSplit(
             first=(self, first_params),
             first_types=tuple(first_params["jaxpr"].out_avals),
             stored=tuple(range(results, results + len(stored))),
-            second=(self, self.params_of(Lane(second, lane.axes, batched, lane.forced), params["name"])),
+            second=(self, self.make_params(Lane(second, lane.axes, batched, lane.forced), params["name"])),
             second_in=(*range(len(types)), *(~k for k in range(len(stored)))),
         )
 
@@ -198,7 +198,7 @@ class lanes(Call):
             safely(args[0], a, b) if apart and is_inexact(get_aval(a)) else a
             for a, b in zip(operands, lane.batched, strict=False)
         ]
-        with lane.named():
+        with lane.bind_names():
             whole, _ = lane.over_all()
             count = len(whole.invars) - len(safe)
             nonzero = [type(c) is not Zero for c in cotangents]
@@ -218,13 +218,13 @@ class lanes(Call):
         batched = tuple(b for b, u in zip(lane.batched, used, strict=True) if u)
         forced = tuple(f for f, live in zip(lane.forced, live_results, strict=True) if live)
         # Results have the same leading dimensions as before, since their operands have.
-        return used, self.params_of(Lane(smaller, lane.axes, batched, forced), params["name"]), list(live_results)
+        return used, self.make_params(Lane(smaller, lane.axes, batched, forced), params["name"]), list(live_results)
 
 
 def split(lane: Lane, unknown: Sequence[bool], instantiate: bool = False) -> tuple[Lane, Lane, tuple[int, ...], Flags]:
     """Split a lane into the computation on its known operands and the rest. Return both, the source of each residual
     that the rest reads (the index of an operand, or `~k` for a saved value), and which results are unknown."""
-    with lane.named():
+    with lane.bind_names():
         known_jaxpr, parts, residual_in = forward_residuals(
             partial_eval(lane.jaxpr, unknown, instantiate=instantiate), unknown
         )

@@ -12,7 +12,7 @@ from weft.ir.tangents import accumulate, instantiate
 from weft.ir.types import Type
 from weft.ir.zeros import Linear, Zero
 from weft.primitives.control.call import Call, jit
-from weft.primitives.movement.shape import batched_at_front
+from weft.primitives.movement.shape import move_batch_to_front
 
 CALL: Any = jit  # the primitive, not its class
 
@@ -73,7 +73,7 @@ class linear_call(Call):
         **params: Any,
     ) -> Any:
         flags = [i >= num_held or d is not None for i, d in enumerate(dims)]
-        operands = [batched_at_front(a, d, axis) if f else a for a, d, f in zip(args, dims, flags, strict=True)]
+        operands = [move_batch_to_front(a, d, axis) if f else a for a, d, f in zip(args, dims, flags, strict=True)]
         batched, _ = through(jaxpr, axis, flags, True)
 
         def make() -> Jaxpr:

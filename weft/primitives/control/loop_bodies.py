@@ -35,7 +35,7 @@ def live_carry(body: Jaxpr, count: int, start: Sequence[bool]) -> tuple[list[boo
     return fixpoint(step, start)
 
 
-def rearranged(jaxpr: Jaxpr, arguments: Sequence[int]) -> Jaxpr:
+def rearrange(jaxpr: Jaxpr, arguments: Sequence[int]) -> Jaxpr:
     """Reorder the arguments of a jaxpr: new argument k is old argument `arguments[k]`."""
     return jaxpr.replace(invars=[jaxpr.invars[i] for i in arguments])
 
@@ -55,13 +55,13 @@ def others(values: Sequence[Any], mask: Sequence[bool]) -> list[Any]:
     return [v for v, m in zip(values, mask, strict=True) if not m]
 
 
-def merged(mask: Sequence[bool], where_set: Sequence[Any], where_not: Sequence[Any]) -> list[Any]:
+def merge_by_mask(mask: Sequence[bool], where_set: Sequence[Any], where_not: Sequence[Any]) -> list[Any]:
     """Merge two lists by a mask."""
     first, second = iter(where_set), iter(where_not)
     return [next(first) if m else next(second) for m in mask]
 
 
-def unused(jaxpr: Jaxpr) -> set[Var]:
+def find_unused(jaxpr: Jaxpr) -> set[Var]:
     """Return the arguments that the jaxpr does not read."""
     read = {v for e in jaxpr.eqns for v in e.invars} | set(jaxpr.outvars)
     return {v for v in jaxpr.invars if v not in read}

@@ -46,12 +46,12 @@ def can_mask(jaxpr: Jaxpr) -> bool:
     return jaxpr.memoize("reads a flag", lambda: (any(reads_flag(e) for e in jaxpr.eqns),))[0]
 
 
-def masked(jaxpr: Jaxpr) -> Jaxpr:
+def mask_jaxpr(jaxpr: Jaxpr) -> Jaxpr:
     """Return the jaxpr with the flag as an additional first argument."""
-    return jaxpr.memoize("masked", lambda: _masked(jaxpr))
+    return jaxpr.memoize("mask_jaxpr", lambda: _mask_jaxpr(jaxpr))
 
 
-def _masked(jaxpr: Jaxpr) -> Jaxpr:
+def _mask_jaxpr(jaxpr: Jaxpr) -> Jaxpr:
     flag = Var(FLAG)
     equations: list[Equation] = []
     for equation in jaxpr.eqns:
@@ -92,24 +92,24 @@ def _mask(equation: Equation, flag: Var, equations: list[Equation]) -> None:
         case "lanes":
             operands[0] = _both(operands[0], flag, equation, equations)
         case "jit" | "checkpoint":
-            params["jaxpr"] = masked(params["jaxpr"])
+            params["jaxpr"] = mask_jaxpr(params["jaxpr"])
             params.pop("donated", None)
             operands.insert(0, flag)
         case "scan":
-            params["jaxpr"], params["num_consts"] = masked(params["jaxpr"]), params["num_consts"] + 1
+            params["jaxpr"], params["num_consts"] = mask_jaxpr(params["jaxpr"]), params["num_consts"] + 1
             operands.insert(0, flag)
         case "while":
-            params["cond_jaxpr"], params["body_jaxpr"] = _ending(params["cond_jaxpr"]), masked(params["body_jaxpr"])
+            params["cond_jaxpr"], params["body_jaxpr"] = _ending(params["cond_jaxpr"]), mask_jaxpr(params["body_jaxpr"])
             operands.insert(params["cond_nconsts"], flag)
             operands.insert(0, flag)
             params["cond_nconsts"], params["body_nconsts"] = params["cond_nconsts"] + 1, params["body_nconsts"] + 1
         case "repeat":
-            inner = masked(params["jaxpr"])
+            inner = mask_jaxpr(params["jaxpr"])
             mask, step, *rest = inner.invars  # the step comes first
             params["jaxpr"], params["nconsts"] = inner.replace(invars=(step, mask, *rest)), params["nconsts"] + 1
             operands.insert(1, flag)
         case "cond":
-            params["branches"] = tuple(masked(b) for b in params["branches"])
+            params["branches"] = tuple(mask_jaxpr(b) for b in params["branches"])
             operands.insert(1, flag)
         case _:  # a call with rules of its own, which do not know of a flag
             equations.append(without_checks(equation))
@@ -121,7 +121,7 @@ def _mask(equation: Equation, flag: Var, equations: list[Equation]) -> None:
 
 def _ending(condition: Jaxpr) -> Jaxpr:
     """Return the condition of a loop that ends without the flag."""
-    inner = masked(condition)
+    inner = mask_jaxpr(condition)
     equations = list(inner.eqns)
     near = Equation([], [], lookup("and"), {}, NO_EFFECTS, None, ())
     result = _both(inner.outvars[0], inner.invars[0], near, equations)

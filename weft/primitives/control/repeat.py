@@ -21,9 +21,9 @@ from weft.ir.zeros import Linear, Zero
 from weft.primitives.control.call import jit as jit_primitive
 from weft.primitives.control.cond import select_lanes
 from weft.primitives.control.lanes import run_lanes, with_flag
-from weft.primitives.control.loop_bodies import fixpoint, live_carry, merged, others, pick, rearranged
-from weft.primitives.control.masked import can_mask, masked
-from weft.primitives.control.tape import batched_value, tape_new, tape_read, tape_write
+from weft.primitives.control.loop_bodies import fixpoint, live_carry, merge_by_mask, others, pick, rearrange
+from weft.primitives.control.masked import can_mask, mask_jaxpr
+from weft.primitives.control.tape import batch_value, tape_new, tape_read, tape_write
 from weft.primitives.elementwise.compare import lt
 from weft.primitives.movement.shape import move_axis
 from weft.primitives.reduction.reduce_extrema import reduce_max
@@ -90,12 +90,12 @@ class repeat(Loop):
             *pick(const_tangents, const_nonzero),
             *rest[k:],
             *(instantiate(t) for t in pick(carry_tangents, nonzero)),
-            jaxpr=rearranged(pushed, order),
+            jaxpr=rearrange(pushed, order),
             nconsts=k + dk,
             reverse=reverse,
         )
         missing = [Zero.of(v.aval) for v in others(jaxpr.outvars, nonzero)]
-        return results[:c], merged(nonzero, results[c:], missing)
+        return results[:c], merge_by_mask(nonzero, results[c:], missing)
 
     def batch_through(
         self,
@@ -115,7 +115,7 @@ class repeat(Loop):
         start = [d is not None or differs for d in dims[1 + nconsts :]]
         body, batched = fixpoint(lambda mask: through(jaxpr, axis, [False, *const_batched, *mask], mask), start)
         carry = [
-            batched_value(x, None, axis) if b and d is None else x
+            batch_value(x, None, axis) if b and d is None else x
             for x, b, d in zip(carry, batched, dims[1 + nconsts :], strict=True)
         ]
         out_dims = [0 if b else None for b in batched]
@@ -132,7 +132,7 @@ class repeat(Loop):
                 for new, old in zip(after, state, strict=True)
             ]
 
-        lane_body = masked(jaxpr) if can_mask(jaxpr) else with_flag(jaxpr)
+        lane_body = mask_jaxpr(jaxpr) if can_mask(jaxpr) else with_flag(jaxpr)
         types = body.in_avals[1:]
         body_left = stage_subjaxpr(step_those_left, [COUNT, get_aval(count), *types], name=jaxpr.name)
         longest = reduce_max(count, axes=(0,))
@@ -206,7 +206,7 @@ class repeat(Loop):
             nconsts=h,
             reverse=not reverse,
         )
-        const_cotangents = merged(linear_const, results[:s], [None] * h)
+        const_cotangents = merge_by_mask(linear_const, results[:s], [None] * h)
         return [None, *const_cotangents, *results[s:]]
 
     def live_operands(self, live_results: Sequence[bool], params: Params) -> Any:

@@ -20,13 +20,13 @@ from weft.ir.tangents import accumulate, instantiate
 from weft.ir.types import ArrayType, TapeType, Type, get_aval
 from weft.ir.varying import manual_state
 from weft.ir.zeros import Linear, Zero
-from weft.primitives.control.loop_bodies import fixpoint, merged, others, pick, rearranged
-from weft.primitives.control.tape import Tape, batched_value
+from weft.primitives.control.loop_bodies import fixpoint, merge_by_mask, others, pick, rearrange
+from weft.primitives.control.tape import Tape, batch_value
 from weft.primitives.movement.shape import move_axis
 from weft.sharding.manual import ManualAxisType
 from weft.trace.closed import stage_subjaxpr
 from weft.trace.ref_bodies import LoopRefs
-from weft.trace.refs import ref_values, touched_refs, write_back
+from weft.trace.refs import get_touched_refs, ref_values, write_back
 
 
 @primitive
@@ -42,10 +42,10 @@ class scan(Loop):
         wanted = jaxpr.in_avals
         first = len(consts) + len(carry)
         check_operands(
-            self.name, [*consts, *carry, *xs], [*wanted[:first], *(stacked(t, length) for t in wanted[first:])]
+            self.name, [*consts, *carry, *xs], [*wanted[:first], *(stack_type(t, length) for t in wanted[first:])]
         )
         outs = jaxpr.out_avals
-        return [*outs[:num_carry], *(stacked(t, length) for t in outs[num_carry:])]
+        return [*outs[:num_carry], *(stack_type(t, length) for t in outs[num_carry:])]
 
     def operand_states(self, types: Sequence[Type], params: Params) -> Sequence[ManualAxisType]:
         return list(map(manual_state, params["jaxpr"].in_avals))
@@ -116,16 +116,16 @@ class scan(Loop):
             *consts, *pick(dconsts, const_nonzero),
             *carry, *(instantiate(t) for t in pick(dcarry, carry_nonzero)),
             *xs, *pick(dxs, xs_nonzero),
-            jaxpr=rearranged(pushed, order).replace(outvars=results_order),
+            jaxpr=rearrange(pushed, order).replace(outvars=results_order),
             num_consts=k + dk, num_carry=c + dc, **params,
         )  # fmt: skip
         new_carry, new_dcarry, rest = results[:c], results[c : c + dc], results[c + dc :]
         ys, dys = rest[: m - c], rest[m - c :]
         outs = jaxpr.out_avals
-        out_types = [*outs[:c], *(stacked(t, params["length"]) for t in outs[c:])]
+        out_types = [*outs[:c], *(stack_type(t, params["length"]) for t in outs[c:])]
         nonzero = [*carry_nonzero, *ys_nonzero]
         missing = [Zero.of(t) for t in others(out_types, nonzero)]
-        return [*new_carry, *ys], merged(nonzero, [*new_dcarry, *dys], missing)
+        return [*new_carry, *ys], merge_by_mask(nonzero, [*new_dcarry, *dys], missing)
 
     def batch_through(
         self,
@@ -155,7 +155,7 @@ class scan(Loop):
         (body, out), batched = fixpoint(step, carry_batched)
         consts, carry, xs = sections(operands, num_consts, num_carry)
         carry = [
-            batched_value(x, None, axis) if b and not d else x
+            batch_value(x, None, axis) if b and not d else x
             for x, b, d in zip(carry, batched, carry_batched, strict=True)
         ]
         results = scan(*consts, *carry, *xs, jaxpr=body, num_consts=num_consts, num_carry=num_carry, **params)
@@ -201,7 +201,7 @@ class scan(Loop):
         # The unknown body takes (residuals, unknown consts, carry, xs); put slices of residuals among the xs.
         r, uk, uc = len(split.residual_types), sum(const_unknown), sum(carry_mask)
         order = [*constant, *range(r, r + uk + uc), *saved, *sliced, *range(r + uk + uc, len(split.unknown.invars))]
-        waiting = rearranged(split.unknown, order)
+        waiting = rearrange(split.unknown, order)
         return Split(
             known=(scan, {"jaxpr": forward, "num_consts": len(const_indices), "num_carry": known_carry, **rest}),
             known_in=(*const_indices, *carry_indices, *xs_indices),
@@ -215,7 +215,7 @@ class scan(Loop):
                 *(first_xs + i for i, u in enumerate(xs_unknown) if u),
             ),
             unknown_out=split.unknown_out,
-            residual_types=tuple(stacked(split.residual_types[k], params["length"]) for k in saved),
+            residual_types=tuple(stack_type(split.residual_types[k], params["length"]) for k in saved),
         )
 
     def remat_split(self, types: Sequence[Type], params: Params, saveable: Any) -> RematSplit | None:
@@ -233,7 +233,7 @@ class scan(Loop):
         out_types = [v.aval for v in outs]
         return RematSplit(
             first=(scan, {**params, "jaxpr": first.replace(outvars=outs)}),
-            first_types=(*out_types[:num_carry], *(stacked(t, length) for t in out_types[num_carry:])),
+            first_types=(*out_types[:num_carry], *(stack_type(t, length) for t in out_types[num_carry:])),
             stored=tuple(positions[v] for v in stored),
             second=(scan, {**params, "jaxpr": second}),
             second_in=(*range(len(types)), *(~k for k in range(len(stored)))),
@@ -263,7 +263,7 @@ class scan(Loop):
         ys_nonzero_in = nonzero_mask(ct_ys)
         linear = [*linear_consts, *[True] * num_carry, *linear_xs]
         body, _ = through(jaxpr, linear, [*[True] * num_carry, *ys_nonzero_in], True, takes_refs=True)
-        inner = touched_refs(body)
+        inner = get_touched_refs(body)
         held_consts, held_xs = others(consts, linear_consts), others(xs, linear_xs)
         sums = [a.aval.cotangent() for a in pick(consts, linear_consts)]
         h, s, x = len(held_consts), len(sums), len(held_xs)
@@ -282,10 +282,10 @@ class scan(Loop):
         ys_avals = [v.aval.cotangent() for v in pick(jaxpr.outvars[num_carry:], ys_nonzero_in)]
         types = [*map(get_aval, held_consts), *sums, *carry_types, *xs_avals, *ys_avals]
         backward_jaxpr = stage_subjaxpr(backward, types, name=jaxpr.name, takes_refs=True)
-        touched = touched_refs(backward_jaxpr)
+        touched = get_touched_refs(backward_jaxpr)
         refs = LoopRefs.of(touched)
         if touched:
-            backward_jaxpr = refs.arranged(backward_jaxpr, touched, h, s + num_carry, True)
+            backward_jaxpr = refs.arrange(backward_jaxpr, touched, h, s + num_carry, True)
         results = scan(
             *held_consts, *ref_values(refs.constant),
             *(instantiate(Zero(t)) for t in sums), *(instantiate(c) for c in ct_carry), *ref_values(refs.carried),
@@ -296,8 +296,8 @@ class scan(Loop):
         first, last = s + num_carry, s + num_carry + len(refs.carried)
         write_back(refs.carried, results[first:last])
         results = [*results[:first], *results[last:]]
-        const_cts = merged(linear_consts, results[:s], [None] * h)
-        xs_cts = merged(linear_xs, results[s + num_carry :], [None] * x)
+        const_cts = merge_by_mask(linear_consts, results[:s], [None] * h)
+        xs_cts = merge_by_mask(linear_xs, results[s + num_carry :], [None] * x)
         return [*const_cts, *results[s : s + num_carry], *xs_cts]
 
     def _linear_carries(self, args: Sequence[Any], params: Params) -> list[bool]:
@@ -375,7 +375,7 @@ def nonzero_mask(tangents: Sequence[Any]) -> list[bool]:
     return [type(t) is not Zero for t in tangents]
 
 
-def stacked(aval: Type, length: Any) -> Type:
+def stack_type(aval: Type, length: Any) -> Type:
     """Return the type of `length` values: an array with one more dimension; for tapes, a tape of them."""
     if isinstance(aval, TapeType):
         return TapeType(aval)

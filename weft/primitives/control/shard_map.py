@@ -100,7 +100,7 @@ class shard_map(HigherOrder):
         body = drop_placements(jaxpr)
         if any(s.unreduced for s in (*in_specs, *out_specs)):
             body = with_term_dimensions(body, in_specs, out_specs)
-            args = tuple(terms_of(a, s, sizes) for a, s in zip(args, in_specs, strict=True))
+            args = tuple(split_terms(a, s, sizes) for a, s in zip(args, in_specs, strict=True))
         terms = [len(s.unreduced) for s in out_specs]
         in_specs, out_specs = (tuple(map(specs_of_terms, specs)) for specs in (in_specs, out_specs))
         wanted = [set(split_axes(s.partitions)) for s in out_specs]
@@ -203,7 +203,7 @@ class shard_map(HigherOrder):
         if not params["check_vma"]:
             pulled = jaxpr.memoize(
                 ("shard_map unchecked", tuple(linear), tuple(nonzero), in_specs, out_specs, mesh, context.batch_axes),
-                lambda: summed_unchecked(
+                lambda: sum_without_checks(
                     pulled, len(held_specs), out_ct_specs, wanted, mesh, params["manual_axes"] - context.batch_axes
                 ),
             )
@@ -423,7 +423,7 @@ def with_ranked_residuals(unknown: Jaxpr, positions: Sequence[int]) -> Jaxpr:
     return stage_subjaxpr(function, types, name=unknown.name)
 
 
-def summed_unchecked(body: Jaxpr, held: int, ct_specs: Specs, wanted: Specs, mesh: Any, manual_axes: Any) -> Jaxpr:
+def sum_without_checks(body: Jaxpr, held: int, ct_specs: Specs, wanted: Specs, mesh: Any, manual_axes: Any) -> Jaxpr:
     """Return a transposed body without `check_vma`. The cotangent of a result that all devices share is divided among
     them, and the cotangents of an operand that all share are summed."""
 
@@ -457,7 +457,7 @@ def term_axes(spec: PartitionSpec) -> tuple[Any, ...]:
     return tuple(sorted(spec.unreduced, key=str))
 
 
-def terms_of(x: Any, spec: PartitionSpec, sizes: Any) -> Any:
+def split_terms(x: Any, spec: PartitionSpec, sizes: Any) -> Any:
     """Convert an operand to terms whose sum it is."""
     axes = term_axes(spec)
     return unsum(x, axes=axes, sizes=tuple(sizes[a] for a in axes)) if axes else x

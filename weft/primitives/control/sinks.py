@@ -43,14 +43,14 @@ class dce_sink(Primitive):
 
     def definition(self, *args: Any, prevent_mlir_dce: bool) -> list[Any]:
         if prevent_mlir_dce and args:
-            debug_callback(*args, callback=ignored, result_types=(), ordered=False)
+            debug_callback(*args, callback=ignore, result_types=(), ordered=False)
         return []
 
     def samples(self) -> Any:
         yield Sample(ramp(3), ramp(2, 2), prevent_mlir_dce=False)
 
 
-def ignored(*arrays: Any) -> list[Any]:
+def ignore(*arrays: Any) -> list[Any]:
     """Do nothing: the callback of sinks."""
     return []
 

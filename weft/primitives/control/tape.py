@@ -18,7 +18,7 @@ from weft.ir.types import ArrayType, TapeType, Type, array_type, get_aval
 from weft.ir.varying import in_state
 from weft.ir.zeros import Zero, is_linear
 from weft.primitives.elementwise.arithmetic import add
-from weft.primitives.movement.shape import batched_at_front, broadcast_in_dim
+from weft.primitives.movement.shape import broadcast_in_dim, move_batch_to_front
 from weft.trace.closed import stage_subjaxpr
 
 _COUNT = array_type((), np.dtype(np.int32))
@@ -112,7 +112,7 @@ class tape_write(TapePrimitive):
     def batch(self, axis: Axis, args: Any, dims: Any) -> tuple[Any, int]:
         tape, position, value = args
         position = common_position(position, dims[1])
-        return tape_write(batched_tape(tape, dims[0], axis), position, batched_value(value, dims[2], axis)), 0
+        return tape_write(batch_tape(tape, dims[0], axis), position, batch_value(value, dims[2], axis)), 0
 
 
 @primitive
@@ -132,7 +132,7 @@ class tape_read(TapePrimitive):
 
     def batch(self, axis: Axis, args: Any, dims: Any) -> tuple[Any, int]:
         tape, position = args
-        return tape_read(batched_tape(tape, dims[0], axis), common_position(position, dims[1])), 0
+        return tape_read(batch_tape(tape, dims[0], axis), common_position(position, dims[1])), 0
 
 
 @primitive
@@ -172,7 +172,7 @@ class tape_add(TapePrimitive):
         return [cotangent if is_linear(x) else None, cotangent if is_linear(y) else None]
 
     def batch(self, axis: Axis, args: Any, dims: Any) -> tuple[Any, int]:
-        return tape_add(*(batched_tape(t, d, axis) for t, d in zip(args, dims, strict=True))), 0
+        return tape_add(*(batch_tape(t, d, axis) for t, d in zip(args, dims, strict=True))), 0
 
     def definition(self, x: Any, y: Any) -> Any:
         return entrywise(get_aval(x), [x, y], [], add_tangents)  # type: ignore[arg-type]
@@ -215,8 +215,8 @@ class tape_select(TapePrimitive):
         ]
 
     def batch(self, axis: Axis, args: Any, dims: Any) -> tuple[Any, int]:
-        which = batched_at_front(args[0], dims[0], axis)
-        return tape_select(which, *(batched_tape(t, d, axis) for t, d in zip(args[1:], dims[1:], strict=True))), 0
+        which = move_batch_to_front(args[0], dims[0], axis)
+        return tape_select(which, *(batch_tape(t, d, axis) for t, d in zip(args[1:], dims[1:], strict=True))), 0
 
     def definition(self, which: Any, *cases: Any) -> Any:
         def choose(*values: Any) -> Any:
@@ -252,7 +252,7 @@ class tape_broadcast(TapePrimitive):
         return tape_broadcast(args[0], size=size, dim=dim + 1), 0
 
     def definition(self, tape: Any, *, size: Any, dim: int) -> Any:
-        def repeated(entry: Any) -> Any:
+        def repeat_entry(entry: Any) -> Any:
             aval: Any = get_aval(entry)
             if isinstance(aval, TapeType):
                 return tape_broadcast(entry, size=size, dim=dim)
@@ -260,7 +260,7 @@ class tape_broadcast(TapePrimitive):
             dimensions = tuple(i for i in range(len(shape)) if i != dim)
             return broadcast_in_dim(entry, shape=shape, broadcast_dimensions=dimensions)
 
-        return entrywise(self.type(get_aval(tape), size=size, dim=dim), [tape], [], repeated)  # type: ignore[arg-type]
+        return entrywise(self.type(get_aval(tape), size=size, dim=dim), [tape], [], repeat_entry)  # type: ignore[arg-type]
 
 
 @primitive
@@ -325,16 +325,16 @@ def common_position(position: Any, dim: int | None) -> Any:
     return position if dim is None else lookup("reduce_max")(position, axes=(dim,))
 
 
-def batched_tape(tape: Any, dim: int | None, axis: Axis) -> Any:
+def batch_tape(tape: Any, dim: int | None, axis: Axis) -> Any:
     """Return a tape whose entries have the batch dimension first."""
     return tape_broadcast(tape, size=axis.size, dim=0) if dim is None else tape
 
 
-def batched_value(value: Any, dim: int | None, axis: Axis) -> Any:
+def batch_value(value: Any, dim: int | None, axis: Axis) -> Any:
     """Return an array or a tape with the batch dimension first."""
     if isinstance(get_aval(value), TapeType):
-        return batched_tape(value, dim, axis)
-    return batched_at_front(value, dim, axis)
+        return batch_tape(value, dim, axis)
+    return move_batch_to_front(value, dim, axis)
 
 
 def zeros(aval: Type) -> Any:

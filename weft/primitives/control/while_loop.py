@@ -26,21 +26,21 @@ from weft.ir.unplaced import varying_along
 from weft.ir.varying import manual_state, varying_type
 from weft.ir.zeros import Zero
 from weft.primitives.control.call import jit as jit_primitive
-from weft.primitives.control.cond import refuse_ordered, select_lanes
+from weft.primitives.control.cond import refuse_ordered_effects, select_lanes
 from weft.primitives.control.lanes import run_lanes, with_flag
 from weft.primitives.control.loop_bodies import (
+    find_unused,
     fixpoint,
     live_carry,
-    merged,
+    merge_by_mask,
     others,
     pick,
-    rearranged,
-    unused,
+    rearrange,
     with_extra_arguments,
 )
-from weft.primitives.control.masked import can_mask, masked
+from weft.primitives.control.masked import can_mask, mask_jaxpr
 from weft.primitives.control.repeat import COUNT, invariant_residuals, linear_body, repeat
-from weft.primitives.control.tape import batched_value, tape_new, tape_read, tape_write, zeros
+from weft.primitives.control.tape import batch_value, tape_new, tape_read, tape_write, zeros
 from weft.primitives.elementwise.arithmetic import add
 from weft.primitives.movement.shape import move_axis
 from weft.primitives.reduction.reduce_other import reduce_or
@@ -122,11 +122,11 @@ class while_(Loop):
             *(instantiate(t) for t in pick(carry_tangents, nonzero)),
             cond_jaxpr=with_extra_arguments(cond_jaxpr, tangent_types),
             cond_nconsts=cond_nconsts,
-            body_jaxpr=rearranged(pushed, order),
+            body_jaxpr=rearrange(pushed, order),
             body_nconsts=k + dk,
         )
         zeros = [Zero.of(v.aval) for v in others(body_jaxpr.outvars, nonzero)]
-        return results[:c], merged(nonzero, results[c:], zeros)
+        return results[:c], merge_by_mask(nonzero, results[c:], zeros)
 
     def batch_through(
         self,
@@ -144,13 +144,13 @@ class while_(Loop):
         cond_consts, body_consts, carry = parts(operands, cond_nconsts, body_nconsts)
         cond_batched, const_batched, carry_batched = parts([d is not None for d in dims], cond_nconsts, body_nconsts)
 
-        batched, differs = batched_carry(
+        batched, differs = find_batched_carry(
             through, axis, cond_jaxpr, body_jaxpr, cond_batched, const_batched, carry_batched
         )
         condition, _ = through(cond_jaxpr, axis, [*cond_batched, *batched], differs)
         body, _ = through(body_jaxpr, axis, [*const_batched, *batched], batched)
         carry = [
-            batched_value(x, None, axis) if b and not d else x
+            batch_value(x, None, axis) if b and not d else x
             for x, b, d in zip(carry, batched, carry_batched, strict=True)
         ]
         carry_dims = [0 if b else None for b in batched]
@@ -160,7 +160,7 @@ class while_(Loop):
                 cond_jaxpr=condition, cond_nconsts=cond_nconsts, body_jaxpr=body, body_nconsts=body_nconsts,
             )  # fmt: skip
             return results, carry_dims
-        refuse_ordered(cond_jaxpr.effects | body_jaxpr.effects)
+        refuse_ordered_effects(cond_jaxpr.effects | body_jaxpr.effects)
 
         def any_left(*values: Any) -> list[Any]:
             return [reduce_or(replay(condition, *values)[0], axes=(0,))]
@@ -173,7 +173,7 @@ class while_(Loop):
             return [keep(left, next(after), x) if b else x for x, b in zip(state, batched, strict=True)]
 
         changing = body_jaxpr.replace(outvars=pick(body_jaxpr.outvars, batched))
-        lane_body = masked(changing) if can_mask(changing) else with_flag(changing)
+        lane_body = mask_jaxpr(changing) if can_mask(changing) else with_flag(changing)
 
         results = while_(
             *cond_consts,
@@ -202,7 +202,7 @@ class while_(Loop):
 
         split, carry_mask = fixpoint(split_body, carry_unknown)
         split = split.varying_along(manual_state(cond_jaxpr.outvars[0].aval).varying)
-        ignored = unused(cond_jaxpr)
+        ignored = find_unused(cond_jaxpr)
         if any(u and v not in ignored for u, v in zip([*cond_unknown, *carry_mask], cond_jaxpr.invars, strict=True)):
             return None  # whether to go on depends on something unknown
         tape_types = split.residual_types
@@ -394,7 +394,7 @@ ZERO = np.zeros((), np.int32)
 ONE = np.ones((), np.int32)
 
 
-def batched_carry(
+def find_batched_carry(
     through: Any,
     axis: Axis,
     cond_jaxpr: Jaxpr,

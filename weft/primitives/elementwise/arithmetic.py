@@ -26,10 +26,10 @@ from weft.primitives.elementwise.scalar import (
     bfloat16,
     complex_ramp,
     constant_like,
-    dtype_of,
+    get_dtype,
     is_complex,
     positive_ramp,
-    rounded,
+    round_result,
 )
 from weft.primitives.elementwise.select import select_n, where
 from weft.primitives.movement.shape import broadcast_in_dim, ramp
@@ -61,7 +61,7 @@ class add(Elementwise):
     """Sum of two arrays."""
 
     linear = "all"
-    eval = rounded(np.add)
+    eval = round_result(np.add)
     keeps_nan = "all"
 
     def transpose(self, cotangent: Any, x: Any, y: Any) -> Sequence[Any]:
@@ -94,7 +94,7 @@ class mul(Elementwise):
 
     linear = "all"
     multilinear = True
-    eval = rounded(complex_values.product)
+    eval = round_result(complex_values.product)
     keeps_nan = "all"
 
     def transpose(self, cotangent: Any, x: Any, y: Any) -> Sequence[Any]:
@@ -120,7 +120,7 @@ class neg(Elementwise):
     """Minus each element."""
 
     linear = (0,)
-    eval = rounded(np.negative)
+    eval = round_result(np.negative)
     introduces = ()
     keeps_nan = "all"
 
@@ -141,7 +141,7 @@ class sub(Elementwise):
     """Difference of two arrays."""
 
     linear = "all"
-    eval = rounded(np.subtract)
+    eval = round_result(np.subtract)
     keeps_nan = "all"
 
     def jvp(self, tangents: Any, out: Any, x: Any, y: Any) -> Any:
@@ -178,7 +178,7 @@ class div(Elementwise):
 
     ulp = COMPLEX_ULP
 
-    eval = rounded(lambda x, y: _integer_quotient(x, y) if x.dtype.kind in "iu" else np.divide(x, y))
+    eval = round_result(lambda x, y: _integer_quotient(x, y) if x.dtype.kind in "iu" else np.divide(x, y))
     keeps_nan = "all"
     weight = 4
 
@@ -221,7 +221,7 @@ class rem(Elementwise):
     """Rest of the division cut towards zero: it has the sign of the dividend. An integer modulo zero is itself."""
 
     kinds = "iuf"
-    eval = rounded(lambda x, y: np.where(y == 0, x, np.fmod(x, y)) if x.dtype.kind in "iu" else np.fmod(x, y))
+    eval = round_result(lambda x, y: np.where(y == 0, x, np.fmod(x, y)) if x.dtype.kind in "iu" else np.fmod(x, y))
     keeps_nan = "all"
     weight = 8
 
@@ -250,7 +250,7 @@ class square(Elementwise):
 
     ulp = COMPLEX_ULP
 
-    eval = rounded(lambda x: complex_values.product(x, x))
+    eval = round_result(lambda x: complex_values.product(x, x))
     keeps_nan = "all"
     negative_zero = False
 
@@ -281,7 +281,7 @@ class integer_pow(Elementwise):
             )
         return super().type(x)
 
-    @rounded
+    @round_result
     def eval(x: Any, *, y: int) -> Any:
         return _integer_power(np.asarray(x), y)
 
@@ -369,7 +369,7 @@ class Extreme(Elementwise):
 class max(Extreme):
     """The greater of two elements."""
 
-    eval = rounded(maximum.__call__)
+    eval = round_result(maximum.__call__)
 
     def bounds(self, operands: OperandRanges) -> Range:
         return operands(0).maximum(operands(1))
@@ -379,7 +379,7 @@ class max(Extreme):
 class min(Extreme):
     """The lesser of two elements."""
 
-    eval = rounded(minimum.__call__)
+    eval = round_result(minimum.__call__)
 
     def bounds(self, operands: OperandRanges) -> Range:
         return operands(0).minimum(operands(1))
@@ -432,7 +432,7 @@ class abs(Elementwise):
     def partial(self, i: int, tangent: Any, out: Any, x: Any) -> Any:
         if not is_complex(x):
             return where(ge(x, constant_like(x, 0)), tangent, neg(tangent))
-        dtype = dtype_of(x)
+        dtype = get_dtype(x)
         size = without_zeros(convert_element_type(out, new_dtype=dtype, weak_type=False))
         return real(mul(tangent, div(conj(x, input_dtype=dtype), size)))
 

@@ -23,16 +23,16 @@ class ArrayTerm:
         return ArrayTerm(np.full_like(self.array, value))
 
     def __add__(self, other: Operand) -> ArrayTerm:
-        return ArrayTerm(self.array + array_of(other))
+        return ArrayTerm(self.array + get_array(other))
 
     def __sub__(self, other: Operand) -> ArrayTerm:
-        return ArrayTerm(self.array - array_of(other))
+        return ArrayTerm(self.array - get_array(other))
 
     def __mul__(self, other: Operand) -> ArrayTerm:
-        return ArrayTerm(self.array * array_of(other))
+        return ArrayTerm(self.array * get_array(other))
 
     def __truediv__(self, other: Operand) -> ArrayTerm:
-        return ArrayTerm(self.array / array_of(other))
+        return ArrayTerm(self.array / get_array(other))
 
     def __neg__(self) -> ArrayTerm:
         return ArrayTerm(-self.array)
@@ -50,32 +50,32 @@ class ArrayTerm:
         return ArrayTerm(~self.array)
 
     def __lt__(self, other: Operand) -> ArrayTerm:
-        return ArrayTerm(self.array < array_of(other))
+        return ArrayTerm(self.array < get_array(other))
 
     def __le__(self, other: Operand) -> ArrayTerm:
-        return ArrayTerm(self.array <= array_of(other))
+        return ArrayTerm(self.array <= get_array(other))
 
     def __gt__(self, other: Operand) -> ArrayTerm:
-        return ArrayTerm(self.array > array_of(other))
+        return ArrayTerm(self.array > get_array(other))
 
     def __ge__(self, other: Operand) -> ArrayTerm:
-        return ArrayTerm(self.array >= array_of(other))
+        return ArrayTerm(self.array >= get_array(other))
 
     def equals(self, other: Operand) -> ArrayTerm:
         """Return whether elements are equal; nan is equal to nothing."""
-        return ArrayTerm(self.array == array_of(other))
+        return ArrayTerm(self.array == get_array(other))
 
     def select(self, yes: Operand, no: Operand) -> ArrayTerm:
         """Select `yes` where this array of truth values is true, else `no`."""
-        return ArrayTerm(np.where(self.array, array_of(yes), array_of(no)))
+        return ArrayTerm(np.where(self.array, get_array(yes), get_array(no)))
 
 
-def array_of(x: Operand) -> Any:
+def get_array(x: Operand) -> Any:
     """Return the array of a term, or the Python number itself."""
     return x.array if type(x) is ArrayTerm else x
 
 
-def repeated(active: ArrayTerm, start: Sequence[ArrayTerm], body: Callable[..., Any], limit: int) -> list[ArrayTerm]:
+def repeat(active: ArrayTerm, start: Sequence[ArrayTerm], body: Callable[..., Any], limit: int) -> list[ArrayTerm]:
     """Iterate `body(n, *values)` for n = 1, 2, ... on all elements that are active at the start, each until it is done.
     A finished element keeps its values, because further iterations would round it again."""
     going, values = active, list(start)

@@ -11,7 +11,7 @@ from weft.indexing.ranges import Range
 from weft.ir.flow import Condition, OperandRanges, union
 from weft.ir.primitive import Sample, primitive
 from weft.primitives.elementwise.elementwise import Elementwise
-from weft.primitives.elementwise.scalar import rounded
+from weft.primitives.elementwise.scalar import round_result
 
 _INTEGERS = np.array([0, 1, -1, 5, -8, 127], np.int32)
 _OTHERS = np.array([3, 3, 1, 4, -1, 31], np.int32)
@@ -46,7 +46,7 @@ class and_(Bitwise):
     """Bits set in both."""
 
     name = "and"
-    eval = rounded(np.bitwise_and)
+    eval = round_result(np.bitwise_and)
 
     def mirror(self, constant: Any) -> str | None:
         return self.name
@@ -64,7 +64,7 @@ class or_(Bitwise):
     """Bits set in either."""
 
     name = "or"
-    eval = rounded(np.bitwise_or)
+    eval = round_result(np.bitwise_or)
 
     def mirror(self, constant: Any) -> str | None:
         return self.name
@@ -77,7 +77,7 @@ class or_(Bitwise):
 class xor(Bitwise):
     """Bits set in exactly one."""
 
-    eval = rounded(np.bitwise_xor)
+    eval = round_result(np.bitwise_xor)
 
     def mirror(self, constant: Any) -> str | None:
         return self.name
@@ -88,7 +88,7 @@ class not_(Bitwise):
     """Bits inverted; for booleans, negation."""
 
     name = "not"
-    eval = rounded(np.bitwise_not)
+    eval = round_result(np.bitwise_not)
 
     def bounds_where(self, holds: bool, condition: Condition) -> Range:
         return condition.where(0, not holds)
@@ -111,7 +111,7 @@ class Shift(Bitwise):
         yield Sample(_INTEGERS, np.int32(-1))
 
 
-def _unsigned(x: Any) -> Any:
+def _as_unsigned(x: Any) -> Any:
     """Return the same bits as an unsigned integer; a type below a byte has them in the low bits of one."""
     x = np.asarray(x)
     if x.dtype.kind == "V":
@@ -119,13 +119,13 @@ def _unsigned(x: Any) -> Any:
     return x.view(np.dtype(f"u{x.dtype.itemsize}"))
 
 
-def _signed_like(bits: Any, dtype: Any) -> Any:
+def _as_signed(bits: Any, dtype: Any) -> Any:
     return bits.astype(dtype) if dtype.kind == "V" else bits.view(dtype)
 
 
 def _amount(y: Any, bits: int) -> tuple[Any, Any]:
     """Return the amount as a safe shift, and the mask where it is outside of the width."""
-    amount = _unsigned(y)
+    amount = _as_unsigned(y)
     outside = amount >= bits
     return np.where(outside, 0, amount), outside
 
@@ -137,8 +137,8 @@ class shift_left(Shift):
     @staticmethod
     def eval(x: Any, y: Any) -> Any:
         amount, outside = _amount(y, dtypes.itemsize_bits(x.dtype))
-        bits = _unsigned(x)
-        return _signed_like(np.where(outside, 0, bits << amount.astype(bits.dtype)).astype(bits.dtype), x.dtype)
+        bits = _as_unsigned(x)
+        return _as_signed(np.where(outside, 0, bits << amount.astype(bits.dtype)).astype(bits.dtype), x.dtype)
 
 
 @primitive
@@ -148,8 +148,8 @@ class shift_right_logical(Shift):
     @staticmethod
     def eval(x: Any, y: Any) -> Any:
         amount, outside = _amount(y, dtypes.itemsize_bits(x.dtype))
-        bits = _unsigned(x)
-        return _signed_like(np.where(outside, 0, bits >> amount.astype(bits.dtype)).astype(bits.dtype), x.dtype)
+        bits = _as_unsigned(x)
+        return _as_signed(np.where(outside, 0, bits >> amount.astype(bits.dtype)).astype(bits.dtype), x.dtype)
 
 
 @primitive
@@ -164,13 +164,13 @@ class shift_right_arithmetic(Shift):
         if dtypes.kind(x.dtype) == "i":
             wide = x.astype(np.int64) >> amount.astype(np.int64)
         else:  # the top bit counts as the sign
-            wide = _sign_extended(x, bits) >> amount.astype(np.int64)
+            wide = _extend_sign(x, bits) >> amount.astype(np.int64)
         return wide.astype(x.dtype)
 
 
-def _sign_extended(x: Any, bits: int) -> Any:
+def _extend_sign(x: Any, bits: int) -> Any:
     unused = np.int64(64 - bits)
-    return (_unsigned(x).astype(np.uint64).view(np.int64) << unused) >> unused
+    return (_as_unsigned(x).astype(np.uint64).view(np.int64) << unused) >> unused
 
 
 @primitive
@@ -183,7 +183,7 @@ class population_count(Bitwise):
 
     @staticmethod
     def eval(x: Any) -> Any:
-        bits = _unsigned(x)
+        bits = _as_unsigned(x)
         return np.unpackbits(_bytes(bits), axis=-1).sum(-1).astype(x.dtype)
 
     def samples(self) -> Any:
@@ -202,7 +202,7 @@ class clz(Bitwise):
     def eval(x: Any) -> Any:
         width = dtypes.itemsize_bits(x.dtype)
         # Little-endian bits, so the position of the last one set is the length of the number.
-        bits = np.unpackbits(_bytes(_unsigned(x)), axis=-1, bitorder="little")[..., :width]
+        bits = np.unpackbits(_bytes(_as_unsigned(x)), axis=-1, bitorder="little")[..., :width]
         length = np.where(bits.any(-1), width - np.argmax(bits[..., ::-1], axis=-1), 0)
         return (width - length).astype(x.dtype)
 

@@ -16,15 +16,15 @@ from weft.primitives.elementwise.scalar import COMPUTED_IN, bfloat16, complex_ra
 from weft.primitives.movement.shape import ramp
 
 
-def compared(function: Callable[..., Any]) -> Any:
+def comparison_rule(function: Callable[..., Any]) -> Any:
     """Create the `eval` rule of a comparison; types that NumPy does not support are compared in a wider one, which is
     exact."""
 
-    def evaluated(*arrays: Any) -> Any:
+    def evaluate(*arrays: Any) -> Any:
         wider = COMPUTED_IN.get(arrays[0].dtype)
         return function(*arrays) if wider is None else function(*[a.astype(wider) for a in arrays])
 
-    return staticmethod(evaluated)
+    return staticmethod(evaluate)
 
 
 class PairComparison(Comparison):
@@ -39,7 +39,7 @@ class PairComparison(Comparison):
     def mirror(self, constant: Any) -> str | None:
         return self.other_side
 
-    def decided(self, first: Range, second: Range) -> bool | None:
+    def decide(self, first: Range, second: Range) -> bool | None:
         """Return whether the comparison holds for all members of two ranges (True) or for none (False); None if neither
         is known."""
         raise NotImplementedError
@@ -49,7 +49,7 @@ class PairComparison(Comparison):
         raise NotImplementedError
 
     def bounds(self, operands: OperandRanges) -> Range:
-        decided = self.decided(operands(0), operands(1))
+        decided = self.decide(operands(0), operands(1))
         return BOTH if decided is None else YES if decided else NO
 
     def bounds_where(self, holds: bool, condition: Condition) -> Range:
@@ -85,7 +85,7 @@ class Equality(PairComparison):
     # Whether the comparison holds of an element and itself.
     reflexive: ClassVar[bool]
 
-    def decided(self, first: Range, second: Range) -> bool | None:
+    def decide(self, first: Range, second: Range) -> bool | None:
         if first.is_constant and first == second:
             return self.reflexive
         return not self.reflexive if first.intersect(second) is None else None
@@ -107,7 +107,7 @@ class Equality(PairComparison):
 class eq(Equality):
     """Whether elements are equal; nan is equal to nothing."""
 
-    eval = compared(operator.eq)
+    eval = comparison_rule(operator.eq)
     other_side = "eq"
     opposite = "ne"
     reflexive = True
@@ -120,7 +120,7 @@ class eq(Equality):
 class ne(Equality):
     """Whether elements differ; nan differs from everything."""
 
-    eval = compared(operator.ne)
+    eval = comparison_rule(operator.ne)
     other_side = "ne"
     opposite = "eq"
     reflexive = False
@@ -133,11 +133,11 @@ class ne(Equality):
 class lt(PairComparison):
     """Whether the first element is less."""
 
-    eval = compared(np.less)
+    eval = comparison_rule(np.less)
     other_side = "gt"
     opposite = "ge"
 
-    def decided(self, first: Range, second: Range) -> bool | None:
+    def decide(self, first: Range, second: Range) -> bool | None:
         return True if first.upper < second.lower else False if first.lower >= second.upper else None
 
     def left(self, right: Range) -> Range:
@@ -148,11 +148,11 @@ class lt(PairComparison):
 class le(PairComparison):
     """Whether the first element is less or equal."""
 
-    eval = compared(np.less_equal)
+    eval = comparison_rule(np.less_equal)
     other_side = "ge"
     opposite = "gt"
 
-    def decided(self, first: Range, second: Range) -> bool | None:
+    def decide(self, first: Range, second: Range) -> bool | None:
         return True if first.upper <= second.lower else False if first.lower > second.upper else None
 
     def left(self, right: Range) -> Range:
@@ -163,11 +163,11 @@ class le(PairComparison):
 class gt(PairComparison):
     """Whether the first element is greater."""
 
-    eval = compared(np.greater)
+    eval = comparison_rule(np.greater)
     other_side = "lt"
     opposite = "le"
 
-    def decided(self, first: Range, second: Range) -> bool | None:
+    def decide(self, first: Range, second: Range) -> bool | None:
         return True if first.lower > second.upper else False if first.upper <= second.lower else None
 
     def left(self, right: Range) -> Range:
@@ -178,11 +178,11 @@ class gt(PairComparison):
 class ge(PairComparison):
     """Whether the first element is greater or equal."""
 
-    eval = compared(np.greater_equal)
+    eval = comparison_rule(np.greater_equal)
     other_side = "le"
     opposite = "lt"
 
-    def decided(self, first: Range, second: Range) -> bool | None:
+    def decide(self, first: Range, second: Range) -> bool | None:
         return True if first.lower >= second.upper else False if first.upper < second.lower else None
 
     def left(self, right: Range) -> Range:
@@ -195,7 +195,7 @@ class is_finite(Comparison):
 
     kinds = "f"
     zero_derivative = True
-    eval = compared(np.isfinite)
+    eval = comparison_rule(np.isfinite)
 
     def samples(self) -> Any:
         yield Sample(np.array([0, np.inf, -np.inf, np.nan, 1], np.float32))

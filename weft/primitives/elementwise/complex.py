@@ -15,7 +15,7 @@ from weft.base.errors import ArgumentTypeError
 from weft.ir.primitive import Sample, primitive
 from weft.ir.zeros import Zero, is_linear
 from weft.primitives.elementwise.elementwise import Elementwise
-from weft.primitives.elementwise.scalar import complex_ramp, constant_like, dtype_of
+from weft.primitives.elementwise.scalar import complex_ramp, constant_like, get_dtype
 from weft.primitives.elementwise.select import broadcast_to_type
 from weft.primitives.movement.shape import ramp
 from weft.primitives.reduction.reduce import unbroadcast
@@ -128,4 +128,4 @@ class conj(Elementwise):
 
 
 def _conjugate(x: Any) -> Any:
-    return conj(x, input_dtype=dtype_of(x))
+    return conj(x, input_dtype=get_dtype(x))

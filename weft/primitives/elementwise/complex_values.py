@@ -14,24 +14,24 @@ from typing import Any
 
 import numpy as np
 
-from weft.primitives.elementwise.scalar import rounded
+from weft.primitives.elementwise.scalar import round_result
 
 
 def of_complex(function: Callable[..., Any], complex_function: Callable[..., Any] | None = None) -> Any:
-    """Create an `eval` rule as `rounded` does, with another function for complex numbers if one is given. Complex
+    """Create an `eval` rule as `round_result` does, with another function for complex numbers if one is given. Complex
     numbers are computed in complex128."""
-    plain = rounded(function).__func__
+    plain = round_result(function).__func__
     wide_function = complex_function or function
 
     @functools.wraps(function)
-    def evaluated(*arrays: Any, **params: Any) -> Any:
+    def evaluate(*arrays: Any, **params: Any) -> Any:
         dtype = arrays[0].dtype
         if dtype.kind != "c":
             return plain(*arrays, **params)
         found = np.asarray(wide_function(*[np.asarray(a).astype(np.complex128) for a in arrays], **params))
         return found.astype(dtype if found.dtype.kind == "c" else np.empty(0, dtype).real.dtype)
 
-    return staticmethod(evaluated)
+    return staticmethod(evaluate)
 
 
 def of_parts(re: Any, im: Any, dtype: Any = np.complex128) -> Any:

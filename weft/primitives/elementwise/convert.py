@@ -25,7 +25,7 @@ from weft.primitives.movement.shape import move_axis, ramp
 from weft.sharding.factors import AxisFactors
 
 
-def converted(x: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
+def convert_values(x: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
     """Convert numbers to another dtype: complex to real drops the imaginary part, float to integer saturates at the
     limits (nan becomes 0), integers wrap."""
     source, target = dtypes.kind(x.dtype), dtypes.kind(dtype)
@@ -96,7 +96,7 @@ class convert_element_type(Elementwise):
         return [0] if {dtypes.kind(types[0].dtype), dtypes.kind(params["new_dtype"])} <= {"f", "c"} else []
 
     def eval(self, x: Any, *, new_dtype: Any, weak_type: bool = False) -> Any:
-        return converted(np.asarray(x), dtypes.storage(new_dtype))
+        return convert_values(np.asarray(x), dtypes.storage(new_dtype))
 
     def jvp(self, tangents: Sequence[Any], out: Any, x: Any, *, new_dtype: Any, weak_type: bool = False) -> Any:
         if type(tangents[0]) is Zero or dtypes.kind(new_dtype) not in "fc":

@@ -16,7 +16,7 @@ from weft.ir.fusing import AT_SAME_INDEX, UNFUSED, Machine, Properties
 from weft.ir.primitive import Axis, Primitive
 from weft.ir.types import ArrayType, array_type
 from weft.primitives.families import fail, kind_error
-from weft.primitives.movement.shape import batched_at_front, broadcast_in_dim, move_axis
+from weft.primitives.movement.shape import broadcast_in_dim, move_axis, move_batch_to_front
 from weft.sharding import factors as axis_factors
 
 
@@ -52,10 +52,10 @@ class Elementwise(Primitive):
         first = types[0]
         for other in types[1:]:
             if other is not first:
-                return self._mixed_type(types, params)
+                return self._infer_mixed_type(types, params)
         return self._result(first.shape, first.dtype, first.weak_type, first, params)
 
-    def _mixed_type(self, types: Sequence[ArrayType], params: dict[str, Any]) -> ArrayType:
+    def _infer_mixed_type(self, types: Sequence[ArrayType], params: dict[str, Any]) -> ArrayType:
         shape, weak = common_shape(self.name, types), all(t.weak_type for t in types)
         first = types[0]
         if any(t.dtype != first.dtype for t in types):
@@ -81,7 +81,7 @@ class Elementwise(Primitive):
         return dtype
 
     def batch(self, axis: Axis, args: Sequence[Any], dims: Sequence[int | None], **params: Any) -> tuple[Any, int]:
-        args, dim = aligned(axis, args, dims)
+        args, dim = align_batch_dims(axis, args, dims)
         return self(*args, **params), dim
 
     def factors(self, *types: ArrayType, **params: Any) -> Any:
@@ -135,7 +135,7 @@ def common_shape(name: str, types: Sequence[ArrayType]) -> Any:
     return shape
 
 
-def aligned(axis: Axis, args: Sequence[Any], dims: Sequence[int | None]) -> tuple[list[Any], int]:
+def align_batch_dims(axis: Axis, args: Sequence[Any], dims: Sequence[int | None]) -> tuple[list[Any], int]:
     """Move the batch dimensions of operands to one index, so that an elementwise operation applies to them directly."""
     ranks = [len(x.shape) - (d is not None) if hasattr(x, "shape") else 0 for x, d in zip(args, dims, strict=True)]
     rank = max(ranks)
@@ -152,7 +152,7 @@ def aligned(axis: Axis, args: Sequence[Any], dims: Sequence[int | None]) -> tupl
         if d is None and not r:
             results.append(x)
         elif r == rank:
-            results.append(batched_at_front(x, d, axis))
+            results.append(move_batch_to_front(x, d, axis))
         else:  # a batched scalar against full operands
             x = move_axis(x, d, 0)  # type: ignore[arg-type]
             results.append(broadcast_in_dim(x, shape=(axis.size, *shape), broadcast_dimensions=(0,)))

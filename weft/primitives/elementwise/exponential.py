@@ -23,10 +23,10 @@ from weft.primitives.elementwise.scalar import (
     bfloat16,
     complex_ramp,
     constant_like,
-    dtype_of,
     float_samples,
+    get_dtype,
     positive_ramp,
-    rounded,
+    round_result,
     unit_ramp,
 )
 from weft.primitives.elementwise.select import where
@@ -161,7 +161,7 @@ class cbrt(PositiveFunction):
     """Cube root, also of negative numbers."""
 
     kinds = "f"
-    eval = rounded(np.cbrt)
+    eval = round_result(np.cbrt)
     weight = 24
 
     def partial(self, i: int, tangent: Any, out: Any, x: Any) -> Any:
@@ -204,7 +204,7 @@ class pow(Elementwise):
         # changed, since the derivative of this in y counts too.
         tiny = np.array(dtypes.finfo(x.dtype).tiny, dtypes.to_real_dtype(x.dtype))
         less = where(and_(eq(y, zero), lt(magnitude(x), tiny)), one, sub(y, one))
-        factor = y if dtype_of(y) == out.dtype else convert_element_type(y, new_dtype=out.dtype, weak_type=False)
+        factor = y if get_dtype(y) == out.dtype else convert_element_type(y, new_dtype=out.dtype, weak_type=False)
         return mul(tangent, mul(factor, pow(x, less)))
 
     def samples(self) -> Any:

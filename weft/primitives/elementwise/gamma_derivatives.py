@@ -33,7 +33,7 @@ class Functions(Protocol):
         """Return the density of a gamma variable of shape `a` at `x`."""
         ...
 
-    def repeated(
+    def repeat(
         self, active: Number, start: Sequence[Number], body: Callable[..., Iteration], limit: int
     ) -> list[Number]:
         """Iterate `body(n, *values)` for n = 1, 2, ... on all elements that are active at the start, each until it is
@@ -72,15 +72,15 @@ def _lower_series(functions: Functions, a: Number, x: Number, order: int, active
 
     def body(n: Number, *values: Number) -> Iteration:
         term, total = list(values[:size]), values[size:]
-        term = [t * x for t in _quotient(term, _shifted(a + n, order))]
+        term = [t * x for t in _quotient(term, _shift(a + n, order))]
         total = tuple(s + t for s, t in zip(total, term, strict=True))
         done = a + n > x  # until there terms grow, afterwards they shrink
         for s, t in zip(total, term, strict=True):
             done = done & (abs(t) <= abs(s) * 1e-17)
         return done, (*term, *total)
 
-    first = _quotient(_constant(x, order), _shifted(a, order))
-    return functions.repeated(active, (*first, *first), body, LIMIT)[size:]
+    first = _quotient(_constant(x, order), _shift(a, order))
+    return functions.repeat(active, (*first, *first), body, LIMIT)[size:]
 
 
 def _upper_fraction(functions: Functions, a: Number, x: Number, order: int, active: Number) -> Series:
@@ -105,7 +105,7 @@ def _upper_fraction(functions: Functions, a: Number, x: Number, order: int, acti
         return done, (*c, *d, *_product(fraction, step))
 
     first = _quotient(one, denominator(x + 1))
-    found = functions.repeated(active, (*_constant(a.of(1e300), order), *first, *first), body, LIMIT)
+    found = functions.repeat(active, (*_constant(a.of(1e300), order), *first, *first), body, LIMIT)
     return [part * x for part in found[2 * size :]]
 
 
@@ -116,7 +116,7 @@ def _constant(value: Number, order: int) -> Series:
     return [value, *[value.of(0)] * order]
 
 
-def _shifted(value: Number, order: int) -> Series:
+def _shift(value: Number, order: int) -> Series:
     """Return the series of the argument plus a number."""
     return [value, value.of(1), *[value.of(0)] * (order - 1)][: order + 1]
 

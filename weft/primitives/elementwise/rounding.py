@@ -13,7 +13,7 @@ from weft.ir.primitive import No, Sample, primitive
 from weft.ir.types import ArrayType
 from weft.ir.zeros import Zero
 from weft.primitives.elementwise.elementwise import Elementwise
-from weft.primitives.elementwise.scalar import bfloat16, rounded
+from weft.primitives.elementwise.scalar import bfloat16, round_result
 from weft.primitives.movement.shape import ramp
 
 _EDGES = np.array([0.5, -0.5, 1.5, 2.5, -2.5, 0.49999997, 1e9, np.inf, -np.inf, np.nan], np.float32)
@@ -44,21 +44,21 @@ class Rounding(Elementwise):
 class floor(Rounding):
     """The greatest integer not above."""
 
-    eval = rounded(np.floor)
+    eval = round_result(np.floor)
 
 
 @primitive
 class ceil(Rounding):
     """The least integer not below."""
 
-    eval = rounded(np.ceil)
+    eval = round_result(np.ceil)
 
 
 @primitive
 class round(Rounding):
     """The nearest integer; `rounding_method` decides halfway."""
 
-    @rounded
+    @round_result
     def eval(x: Any, *, rounding_method: RoundingMethod = RoundingMethod.AWAY_FROM_ZERO) -> Any:
         if rounding_method == RoundingMethod.TO_NEAREST_EVEN:
             return np.rint(x)
@@ -119,9 +119,9 @@ class reduce_precision(Elementwise):
         x = np.asarray(x)
         limits = ml_dtypes.finfo(x.dtype)
         if x.dtype.itemsize == 1:  # their own encodings differ; float32 holds all of them exactly
-            wide = _reduced(x.astype(np.float32), exponent_bits, mantissa_bits, exponent_bits < limits.nexp)
+            wide = _reduce_bits(x.astype(np.float32), exponent_bits, mantissa_bits, exponent_bits < limits.nexp)
             return wide.astype(x.dtype)
-        return _reduced(x, exponent_bits, mantissa_bits, exponent_bits < limits.nexp)
+        return _reduce_bits(x, exponent_bits, mantissa_bits, exponent_bits < limits.nexp)
 
     def jvp(self, tangents: Any, out: Any, x: Any, **params: Any) -> Any:
         return Zero.of(out.aval) if type(tangents[0]) is Zero else reduce_precision(tangents[0], **params)
@@ -136,7 +136,7 @@ class reduce_precision(Elementwise):
         yield Sample(ramp(3, dtype=bfloat16), exponent_bits=4, mantissa_bits=3, differentiable=False)
 
 
-def _reduced(x: np.ndarray, exponent_bits: int, mantissa_bits: int, fewer_exponents: bool) -> np.ndarray:
+def _reduce_bits(x: np.ndarray, exponent_bits: int, mantissa_bits: int, fewer_exponents: bool) -> np.ndarray:
     """Round the mantissa to nearest even; exponents beyond the new range become infinite or zero."""
     limits = ml_dtypes.finfo(x.dtype)
     unsigned = np.dtype(f"u{x.dtype.itemsize}").type

@@ -36,19 +36,19 @@ def _computing_types() -> dict[np.dtype[Any], np.dtype[Any]]:
 COMPUTED_IN = _computing_types()
 
 
-def rounded(function: Callable[..., Any]) -> Any:
+def round_result(function: Callable[..., Any]) -> Any:
     """Create an `eval` rule that computes in a dtype that NumPy supports well and rounds the result to the operands'
     dtype."""
 
     @functools.wraps(function)
-    def evaluated(*arrays: Any, **params: Any) -> Any:
+    def evaluate(*arrays: Any, **params: Any) -> Any:
         dtype = arrays[0].dtype
         wider = COMPUTED_IN.get(dtype)
         if wider is None:
             return function(*arrays, **params)
         return function(*[a.astype(wider) for a in arrays], **params).astype(dtype)
 
-    return staticmethod(evaluated)
+    return staticmethod(evaluate)
 
 
 def precise(function: Callable[..., Any]) -> Any:
@@ -56,13 +56,13 @@ def precise(function: Callable[..., Any]) -> Any:
     dtypes."""
 
     @functools.wraps(function)
-    def evaluated(*arrays: Any, **params: Any) -> Any:
+    def evaluate(*arrays: Any, **params: Any) -> Any:
         dtype = arrays[0].dtype
         if dtype == dtypes.float64:
             return function(*arrays, **params)
         return np.asarray(function(*[a.astype(np.float64) for a in arrays], **params)).astype(dtype)
 
-    return staticmethod(evaluated)
+    return staticmethod(evaluate)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -74,20 +74,20 @@ def _constant(dtype: np.dtype[Any], value: Any) -> np.ndarray:
 
 def constant_like(x: Any, value: Any) -> Any:
     """Create a scalar in the dtype of `x`, for use next to `x` in one operation."""
-    dtype = dtype_of(x)
+    dtype = get_dtype(x)
     scalar = _constant(dtype, value)
     # `x` may have 64 bits while `enable_x64` is off, where a NumPy scalar has not.
     return scalar if dtypes.is_canonical(dtype) else EVALUATION.lift(scalar, array_type((), dtype))
 
 
-def dtype_of(x: Any) -> Any:
+def get_dtype(x: Any) -> Any:
     """Return the canonical dtype of an array, a tracer or a Python number."""
     return get_aval(x).dtype  # type: ignore[attr-defined]
 
 
 def is_complex(x: Any) -> bool:
     """Return whether the elements of an array are complex numbers."""
-    return dtypes.kind(dtype_of(x)) == "c"
+    return dtypes.kind(get_dtype(x)) == "c"
 
 
 def unit_ramp(*shape: int, dtype: Any = np.float32) -> np.ndarray:

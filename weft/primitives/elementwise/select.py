@@ -18,9 +18,9 @@ from weft.ir.types import ArrayType, array_type
 from weft.ir.zeros import Zero, is_linear
 from weft.primitives.elementwise.bitwise import and_, or_
 from weft.primitives.elementwise.compare import gt, lt
-from weft.primitives.elementwise.elementwise import Elementwise, aligned, common_shape
+from weft.primitives.elementwise.elementwise import Elementwise, align_batch_dims, common_shape
 from weft.primitives.elementwise.extremes import maximum, minimum
-from weft.primitives.elementwise.scalar import bfloat16, constant_like, rounded
+from weft.primitives.elementwise.scalar import bfloat16, constant_like, round_result
 from weft.primitives.families import fail
 from weft.primitives.movement.shape import broadcast_in_dim, ramp
 from weft.primitives.reduction.reduce import unbroadcast
@@ -81,19 +81,19 @@ class select_n(Elementwise, Select):
             if not is_linear(case):
                 results.append(None)
                 continue
-            results.append(unbroadcast(self.case_of(which, position, len(cases), cotangent), case.aval))
+            results.append(unbroadcast(self.mask_case(which, position, len(cases), cotangent), case.aval))
         return results
 
-    def case_of(self, which: Any, position: int, count: int, value: Any) -> Any:
+    def mask_case(self, which: Any, position: int, count: int, value: Any) -> Any:
         """Return `value` where the case at `position` of `count` is selected, zero elsewhere."""
         zero = constant_like(value, 0)
         return select_n(which, *(value if i == position else zero for i in range(count)))
 
     def batch(self, axis: Axis, args: Sequence[Any], dims: Sequence[int | None]) -> tuple[Any, int]:
         if dims[0] is None and not np.ndim(args[0]):
-            cases, dim = aligned(axis, args[1:], dims[1:])
+            cases, dim = align_batch_dims(axis, args[1:], dims[1:])
             return select_n(args[0], *cases), dim
-        args, dim = aligned(axis, args, dims)
+        args, dim = align_batch_dims(axis, args, dims)
         return select_n(*args), dim
 
     def emit(self, builder: Any, which: Any, *cases: Any) -> Any:
@@ -141,7 +141,7 @@ class clamp(Elementwise):
     kinds = "biufc"
     introduces = ()
 
-    @rounded
+    @round_result
     def eval(low: Any, x: Any, high: Any) -> Any:
         return minimum(maximum(low, x), high)
 

@@ -45,7 +45,7 @@ LOG_PARTS = (
 LOG_LN2 = (0.693359375, -2.12194440e-4)
 
 
-def _fused(a: Any, b: Any, c: Any) -> np.ndarray:
+def _multiply_add(a: Any, b: Any, c: Any) -> np.ndarray:
     """Return a*b + c of float32, rounded once: the product is exact in float64."""
     result: np.ndarray = (np.multiply(a, b, dtype=np.float64) + c).astype(np.float32)
     return result
@@ -54,7 +54,7 @@ def _fused(a: Any, b: Any, c: Any) -> np.ndarray:
 def _horner(x: np.ndarray, coefficients: Any) -> np.ndarray:
     value: Any = np.float32(coefficients[0])
     for coefficient in coefficients[1:]:
-        value = _fused(value, x, np.float32(coefficient))
+        value = _multiply_add(value, x, np.float32(coefficient))
     result: np.ndarray = value
     return result
 
@@ -70,8 +70,8 @@ def single_log1p(v: np.ndarray) -> np.ndarray:
     e = (exponent - low).astype(np.float32)
     square, cube = f * f, f * f * f
     first, second, third = (_horner(f, part) for part in LOG_PARTS)
-    value = _fused(_fused(first, cube, second), cube, third)
-    rest = _fused(value, cube, e * np.float32(LOG_LN2[1]))
+    value = _multiply_add(_multiply_add(first, cube, second), cube, third)
+    rest = _multiply_add(value, cube, e * np.float32(LOG_LN2[1]))
     result: np.ndarray = np.where(
         np.abs(v) < np.float32(LOG1P_BOUND), small, ((f - half * square) + rest) + e * np.float32(LOG_LN2[0])
     )
@@ -91,7 +91,7 @@ def single_erf_inv(x: np.ndarray) -> np.ndarray:
     t = np.where(central, w - np.float32(2.5), np.sqrt(w) - np.float32(3))
     value: Any = np.where(central, np.float32(CENTRAL[0]), np.float32(TAIL[0]))
     for near, far in zip(CENTRAL[1:], TAIL[1:], strict=True):
-        value = _fused(value, t, np.where(central, np.float32(near), np.float32(far)))
+        value = _multiply_add(value, t, np.where(central, np.float32(near), np.float32(far)))
     outside = np.where(np.abs(x) == 1, np.copysign(np.float32(np.inf), x), np.float32(np.nan))
     return np.where(inside, value * x, outside)
 

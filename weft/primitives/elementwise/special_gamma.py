@@ -14,7 +14,7 @@ from weft.base.errors import MissingRuleError
 from weft.base.lazy import lazy
 from weft.ir.primitive import Sample, primitive
 from weft.primitives.elementwise.arithmetic import add, div, mul, neg, sub
-from weft.primitives.elementwise.array_terms import ArrayTerm, repeated
+from weft.primitives.elementwise.array_terms import ArrayTerm, repeat
 from weft.primitives.elementwise.compare import eq
 from weft.primitives.elementwise.exponential import exp, log, log1p
 from weft.primitives.elementwise.gamma_derivatives import derivative
@@ -256,7 +256,7 @@ class random_gamma_grad(GammaFunction):
 class ArrayFunctions:
     """What the derivatives of the incomplete gamma function need of arrays."""
 
-    repeated = staticmethod(repeated)
+    repeat = staticmethod(repeat)
 
     def log(self, x: ArrayTerm) -> ArrayTerm:
         return ArrayTerm(np.log(x.array))

@@ -18,7 +18,7 @@ from weft.primitives.families import Composite, check_kind
 from weft.primitives.movement.shape import ramp
 
 
-def ordered_bits(x: Any) -> Any:
+def to_ordered_bits(x: Any) -> Any:
     """Map floats to integers in the same order; return integers and booleans unchanged."""
     if dtypes.kind(x.dtype) != "f":
         return x
@@ -43,7 +43,7 @@ class TotalComparison(Composite):
     zero_derivative = True
 
     def decompose(self, x: Any, y: Any) -> Any:
-        return type(self).comparison(ordered_bits(x), ordered_bits(y))
+        return type(self).comparison(to_ordered_bits(x), to_ordered_bits(y))
 
     def samples(self) -> Any:
         yield Sample(ramp(3, 2), ramp(3, 2)[::-1].copy())

@@ -15,7 +15,7 @@ from weft.primitives.linalg.matrix import (
     hermitian_from,
     matmul,
     on_diagonal,
-    scaled,
+    scale,
     triangle,
     with_failures,
 )
@@ -46,7 +46,7 @@ class cholesky(MatrixFunction):
             out, change, left_side=True, lower=True, transpose_a=False, conjugate_a=False, unit_diagonal=False
         )
         lower = triangle(change, lower=True)
-        return triangle(matmul(out, select_n(on_diagonal(lower.shape), lower, scaled(lower, 0.5))), lower=True)
+        return triangle(matmul(out, select_n(on_diagonal(lower.shape), lower, scale(lower, 0.5))), lower=True)
 
     def samples(self) -> Any:
         yield Sample(positive_definite(3))

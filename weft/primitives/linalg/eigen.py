@@ -200,9 +200,9 @@ class eig(MatrixFunction):
         if compute_left_eigenvectors:  # the right eigenvectors of xᴴ, whose eigenvalues are the conjugates
             left = vectors[0]
             left_inner = solve(left, matmul(adjoint(change), left))
-            results.append(_normalised(left, matmul(left, mul(conjugate(weight), left_inner))))
+            results.append(_normalise(left, matmul(left, mul(conjugate(weight), left_inner))))
         if compute_right_eigenvectors:
-            results.append(_normalised(right, matmul(right, mul(weight, inner))))
+            results.append(_normalise(right, matmul(right, mul(weight, inner))))
         return results
 
     def samples(self) -> Any:
@@ -221,7 +221,7 @@ class eig(MatrixFunction):
         yield Sample(np.zeros((0, 0), np.float32), **both)
 
 
-def _normalised(vectors: Any, change: Any) -> Any:
+def _normalise(vectors: Any, change: Any) -> Any:
     """Project a change of eigenvectors so that it alters neither their length nor the phase of their largest
     element."""
     shape = vectors.shape

@@ -18,7 +18,7 @@ from weft.primitives.elementwise.complex import conj, real
 from weft.primitives.families import fail
 from weft.primitives.linalg.matrix import MATRIX_DTYPES, MatrixFunction
 from weft.primitives.movement.pad import pad
-from weft.primitives.movement.shape import batched_at_front, broadcast_in_dim, ramp
+from weft.primitives.movement.shape import broadcast_in_dim, move_batch_to_front, ramp
 from weft.sharding.factors import AxisFactors
 
 
@@ -95,7 +95,7 @@ class fft(MatrixFunction):
         return [mul(conj(spectrum, input_dtype=spectrum.dtype), weight)]
 
     def batch(self, axis: Axis, args: Sequence[Any], dims: Sequence[int | None], **params: Any) -> tuple[Any, int]:
-        return fft(batched_at_front(args[0], dims[0], axis), **params), 0
+        return fft(move_batch_to_front(args[0], dims[0], axis), **params), 0
 
     def factors(self, x: ArrayType, *, fft_type: FftType, fft_lengths: tuple[int, ...]) -> AxisFactors:
         whole = len(fft_lengths)

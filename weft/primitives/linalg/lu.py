@@ -26,7 +26,7 @@ from weft.primitives.linalg.matrix import (
     flip,
     identity_like,
     matmul,
-    resized,
+    resize,
     take_rows,
     triangle,
 )
@@ -68,19 +68,19 @@ class lu(MatrixFunction):
         elif x.size:
             (getrf,) = lapack.get_lapack_funcs(("getrf",), (x,))
             each(lambda a: getrf(a)[:2], [x], (2,), [factors, pivots])
-        return [factors, pivots, permutation_of(pivots, rows)]
+        return [factors, pivots, to_permutation(pivots, rows)]
 
     def jvp(self, tangents: Any, out: Any, x: Any) -> Any:
         factors, _, permutation = out
         *_, rows, columns = x.shape
         # Both factors are extended to squares by an identity, which does not change the product: L⁻¹ dx U⁻¹ is then the
         # sum of a strictly lower part, L⁻¹ dL, and an upper one, dU U⁻¹.
-        lower = triangle(resized(factors, rows, rows), lower=True, offset=-1)
+        lower = triangle(resize(factors, rows, rows), lower=True, offset=-1)
         lower = add(lower, identity_like(lower))
-        upper = triangle(resized(factors, columns, columns), lower=False)
+        upper = triangle(resize(factors, columns, columns), lower=False)
         if rows < columns:
             beyond = identity_like(upper)
-            upper = add(upper, sub(beyond, resized(resized(beyond, rows, rows), columns, columns)))
+            upper = add(upper, sub(beyond, resize(resize(beyond, rows, rows), columns, columns)))
         change = take_rows(tangents[0], permutation)
         change = triangular_solve(
             lower, change, left_side=True, lower=True, transpose_a=False, conjugate_a=False, unit_diagonal=True
@@ -120,7 +120,7 @@ def _eliminate(a: np.ndarray, pivots: np.ndarray) -> None:
         a[:, j + 1 :, j + 1 :] -= a[:, j + 1 :, j, None] * a[:, j, None, j + 1 :]
 
 
-def permutation_of(pivots: np.ndarray, size: int) -> np.ndarray:
+def to_permutation(pivots: np.ndarray, size: int) -> np.ndarray:
     """Return the order of rows after exchanging row i with row pivots[..., i] for each i in turn. Negative pivots count
     from the end; an exchange with a row that does not exist does nothing."""
     flat = pivots.reshape(math.prod(pivots.shape[:-1]), pivots.shape[-1])
@@ -151,7 +151,7 @@ class lu_pivots_to_permutation(MatrixFunction):
         return array_type((*pivots.shape[:-1], permutation_size), INT32)
 
     def eval(self, pivots: Any, *, permutation_size: int) -> Any:
-        return permutation_of(pivots, permutation_size)
+        return to_permutation(pivots, permutation_size)
 
     def samples(self) -> Any:
         yield Sample(np.array([2, 1, 2], np.int32), permutation_size=4)

@@ -25,7 +25,7 @@ from weft.primitives.families import fail
 from weft.primitives.movement.gather import GatherDimensionNumbers, GatherScatterMode, gather
 from weft.primitives.movement.iota import iota
 from weft.primitives.movement.pad import pad
-from weft.primitives.movement.shape import batched_at_front, broadcast_in_dim, reshape, transpose
+from weft.primitives.movement.shape import broadcast_in_dim, move_batch_to_front, reshape, transpose
 from weft.primitives.movement.slicing import slice as slice_
 from weft.sharding.factors import AxisFactors
 
@@ -48,7 +48,7 @@ class MatrixFunction(Primitive):
     ulp = {"": 64.0}
 
     def batch(self, axis: Axis, args: Sequence[Any], dims: Sequence[int | None], **params: Any) -> tuple[Any, Any]:
-        out = self(*(batched_at_front(x, d, axis) for x, d in zip(args, dims, strict=True)), **params)
+        out = self(*(move_batch_to_front(x, d, axis) for x, d in zip(args, dims, strict=True)), **params)
         return (out, [0] * len(out)) if self.multiple_results else (out, 0)
 
     def fusion(self, equation: Any, target: Machine) -> Properties:
@@ -174,7 +174,7 @@ def triangle(x: Any, lower: bool, offset: int = 0) -> Any:
     return select_n(inside, zeros_like(x), x)
 
 
-def resized(x: Any, rows: Any, columns: Any) -> Any:
+def resize(x: Any, rows: Any, columns: Any) -> Any:
     """Cut matrices, or pad them with zeros, at their ends."""
     rank, have = len(x.shape), x.shape[-2:]
     if have == (rows, columns):
@@ -288,7 +288,7 @@ def hermitian_part(x: Any) -> Any:
     return div(add(x, adjoint(x)), scalar(2, x))
 
 
-def scaled(x: Any, factor: float) -> Any:
+def scale(x: Any, factor: float) -> Any:
     return mul(x, scalar(factor, x))
 
 

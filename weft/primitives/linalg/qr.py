@@ -27,7 +27,7 @@ from weft.primitives.linalg.matrix import (
     matmul,
     only_diagonal,
     real_part,
-    resized,
+    resize,
     take_rows,
     triangle,
     with_failures,
@@ -80,8 +80,8 @@ class qr(MatrixFunction):
         small = min(rows, columns)
         # The first columns determine Q; what Q does to the others follows.
         first = triangular_solve(
-            resized(r, small, small),
-            resized(change, rows, small),
+            resize(r, small, small),
+            resize(change, rows, small),
             left_side=False,
             lower=False,
             transpose_a=False,

@@ -10,7 +10,7 @@ from weft.ir.primitive import Sample, primitive
 from weft.primitives.elementwise.arithmetic import add, mul, sub
 from weft.primitives.families import Composite, fail
 from weft.primitives.linalg.cholesky import general
-from weft.primitives.linalg.matrix import adjoint, as_columns, identity_like, matmul, resized, triangle
+from weft.primitives.linalg.matrix import adjoint, as_columns, identity_like, matmul, resize, triangle
 from weft.primitives.linalg.triangular import triangular_solve
 
 
@@ -24,7 +24,7 @@ def check_reflectors(name: str, a: Any, taus: Any) -> None:
 
 def block_form(a: Any, taus: Any) -> tuple[Any, Any]:
     """Return V and T such that the product of the reflectors is 1 − V T Vᴴ."""
-    v = triangle(resized(a, a.shape[-2], taus.shape[-1]), lower=True, offset=-1)
+    v = triangle(resize(a, a.shape[-2], taus.shape[-1]), lower=True, offset=-1)
     v = add(v, identity_like(v))
     # T = (1 + D S)⁻¹ D with D = diag(taus) and S the part of VᴴV above the diagonal.
     above = triangle(matmul(adjoint(v), v), lower=False, offset=1)

@@ -30,7 +30,7 @@ from weft.primitives.linalg.matrix import (
     real_dtype,
     real_part,
     safe_reciprocal,
-    scaled,
+    scale,
     with_failures,
 )
 from weft.primitives.linalg.rotation import rotation
@@ -123,7 +123,7 @@ class svd(MatrixFunction):
             return [part(ds, bounds, -1)]
         square = inner.shape
         # Vectors of both sides turn together by the Hermitian part, against each other by the rest.
-        symmetric, skew = hermitian_part(inner), scaled(sub(inner, adjoint(inner)), 0.5)
+        symmetric, skew = hermitian_part(inner), scale(sub(inner, adjoint(inner)), 0.5)
         sums = safe_reciprocal(add(as_rows(s, square), as_columns(s, square)))
         against = part(mul(sub(skew, only_diagonal(skew)), as_dtype(sums, x.dtype)), bounds, -1)
         if bounds == (0, small):

@@ -207,14 +207,14 @@ class tridiagonal_solve(MatrixFunction):
     def partial(self, i: int, tangent: Any, out: Any, dl: Any, d: Any, du: Any, b: Any) -> Any:
         if i == 3:
             return tridiagonal_solve(dl, d, du, tangent)
-        rhs = mul(as_columns(tangent, out.shape), _shifted(out, 1 - i, len(out.shape) - 2))
+        rhs = mul(as_columns(tangent, out.shape), _shift(out, 1 - i, len(out.shape) - 2))
         return neg(tridiagonal_solve(dl, d, du, rhs))
 
     def transpose(self, cotangent: Any, dl: Any, d: Any, du: Any, b: Any) -> Sequence[Any]:
         assert is_linear(b)
         axis = len(d.shape) - 1
         # The element above the diagonal in row i is below it in column i + 1 of the transpose, and vice versa.
-        return [None, None, None, tridiagonal_solve(_shifted(du, 1, axis), d, _shifted(dl, -1, axis), cotangent)]
+        return [None, None, None, tridiagonal_solve(_shift(du, 1, axis), d, _shift(dl, -1, axis), cotangent)]
 
     def samples(self) -> Any:
         dl, d, du = ramp(3) / 4, ramp(3) / 8 + np.float32(2), -ramp(3) / 3
@@ -226,7 +226,7 @@ class tridiagonal_solve(MatrixFunction):
         yield Sample(*turned, (ramp(3, 1) * 1j).astype(np.complex64))
 
 
-def _shifted(x: Any, by: int, axis: int) -> Any:
+def _shift(x: Any, by: int, axis: int) -> Any:
     """Shift elements by one index up or down an axis, with a zero at the end, which is not used."""
     if not by:
         return x

@@ -11,7 +11,7 @@ from weft.base import dtypes
 from weft.base.errors import DtypeMismatchError
 from weft.base.source import user_line
 from weft.indexing import index_map
-from weft.indexing.index_map import sum_of
+from weft.indexing.index_map import total_size
 from weft.ir.fusing import INDEX_VECTOR, Machine, Properties, hero
 from weft.ir.halo import where, with_halo
 from weft.ir.parts import INDEX, Parts
@@ -20,7 +20,7 @@ from weft.ir.tangents import instantiate
 from weft.ir.types import ArrayType
 from weft.ir.zeros import Zero, is_linear
 from weft.primitives.families import Indexing, fail
-from weft.primitives.movement.shape import batched_at_front, broadcast_in_dim, leading_one, ramp
+from weft.primitives.movement.shape import broadcast_in_dim, leading_one, move_batch_to_front, ramp
 from weft.sharding.factors import AxisFactors, Names, by_dimension
 from weft.sharding.halo import Reach
 
@@ -59,7 +59,7 @@ class concatenate(Indexing):
                     at=user_line(),
                 )
         base = first if all(t.weak_type for t in types) else first.strong()
-        return base.plain_of_shape((*around[0], sum_of(t.shape[dimension] for t in types), *around[1]))
+        return base.plain_of_shape((*around[0], total_size(t.shape[dimension] for t in types), *around[1]))
 
     def eval(self, *arrays: Any, dimension: int) -> Any:
         return np.concatenate(arrays, dimension)
@@ -84,14 +84,14 @@ class concatenate(Indexing):
         if dim is not None and all(d == dim for d in dims):
             return concatenate(*args, dimension=dimension + (dimension >= dim)), dim
         return concatenate(
-            *(batched_at_front(x, d, axis) for x, d in zip(args, dims, strict=True)), dimension=dimension + 1
+            *(move_batch_to_front(x, d, axis) for x, d in zip(args, dims, strict=True)), dimension=dimension + 1
         ), 0
 
     def factors(self, *types: ArrayType, dimension: int) -> AxisFactors:
         """Split all dimensions. Along `dimension` devices exchange the elements of other parts of the result, and small
         operands are replicated."""
         sizes: list[Any] = [t.shape[dimension] for t in types]
-        total: Any = sum_of(sizes)
+        total: Any = total_size(sizes)
         names: Names = tuple(None if i == dimension else f"d{i}" for i in range(types[0].ndim))
         operands, result = [names] * len(types), names
         reach: dict[str, tuple[Reach | None, ...]] = {}
@@ -122,7 +122,7 @@ class concatenate(Indexing):
                 continue
             begin = end
             if parts.operand_names[i][dimension] is None:
-                x = window_of(x, dimension, lookup("sub")(start, INDEX.type(begin)), size)
+                x = read_window(x, dimension, lookup("sub")(start, INDEX.type(begin)), size)
             else:
                 x, _ = with_halo(parts, x, i, dimension)
             end += parts.types[i].shape[dimension]
@@ -154,7 +154,7 @@ class concatenate(Indexing):
         yield Sample(ramp(1, 2, dtype=np.complex64), ramp(2, 2, dtype=np.complex64) * 1j, dimension=0)
 
 
-def window_of(x: Any, dimension: int, start: Any, size: int) -> Any:
+def read_window(x: Any, dimension: int, start: Any, size: int) -> Any:
     """Return `size` elements from `start` on, which may be anywhere; zeros for elements outside of the operand."""
     config = tuple((size, size, 0) if d == dimension else (0, 0, 0) for d in range(len(x.shape)))
     padded = lookup("pad")(x, np.zeros((), dtypes.storage(x.dtype)), padding_config=config)
@@ -164,7 +164,7 @@ def window_of(x: Any, dimension: int, start: Any, size: int) -> Any:
     return lookup("dynamic_slice")(padded, *starts, slice_sizes=sizes)
 
 
-def stacked(rows: Sequence[Any], aval: ArrayType) -> Any:
+def stack_values(rows: Sequence[Any], aval: ArrayType) -> Any:
     """Stack values of one type along a new leading dimension; return an empty array for no values."""
     if not rows:
         zero = np.zeros((), dtypes.storage(aval.dtype))
@@ -184,7 +184,7 @@ class split(Primitive):
     def type(self, x: ArrayType, *, sizes: tuple[Any, ...], axis: int) -> list[ArrayType]:
         if not 0 <= axis < x.ndim:
             raise fail(f"split got axis {axis} for an operand of shape {x.shape}.")
-        if sum_of(sizes) != x.shape[axis]:
+        if total_size(sizes) != x.shape[axis]:
             raise fail(
                 f"split got sizes {sizes} for axis {axis} of shape {x.shape}.", fix="the sizes must add up to the axis"
             )

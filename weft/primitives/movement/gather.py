@@ -23,7 +23,7 @@ from weft.ir.primitive import Axis, Params, Primitive, Sample, lookup, primitive
 from weft.ir.tangents import instantiate
 from weft.ir.types import ArrayType, Shape
 from weft.ir.zeros import Zero
-from weft.primitives.families import fail, remaining_axes, shifted
+from weft.primitives.families import fail, remaining_axes, shift_axes
 from weft.primitives.movement.shape import move_axis, ramp, reshape
 from weft.sharding.factors import AxisFactors
 
@@ -249,7 +249,7 @@ def check_index_vectors(name: str, indices: ArrayType, what: str, starts: Sequen
 # ------------------------------------------------------------------------------------------ indices of a part
 
 
-def owned_dims(x: ArrayType, starts: Sequence[int], sizes: Sequence[Any]) -> list[int]:
+def find_owned_dims(x: ArrayType, starts: Sequence[int], sizes: Sequence[Any]) -> list[int]:
     """Return the indexed dimensions of an operand in which every window is a single element, so that it is in one
     part."""
     return [d for d in starts if type(x.shape[d]) is int and x.shape[d] > 1 and sizes[d] == 1]
@@ -260,20 +260,20 @@ def neutral_of_sum(dtype: Any) -> Any:
     return -np.zeros((), dtype) if dtypes.kind(dtype) in "fc" else np.zeros((), dtype)
 
 
-def signed_indices(indices: Any, limits: Sequence[Any] | None) -> Any:
+def to_signed_indices(indices: Any, limits: Sequence[Any] | None) -> Any:
     """Convert indices to signed integers of at least 32 bits, from which offsets can be subtracted. With `limits` they
     are clamped."""
     if limits is not None:
         if dtypes.kind(indices.dtype) == "i":
-            indices = lookup("max")(indices, filled_with([0] * len(limits), indices))
-        indices = lookup("min")(indices, filled_with(limits, indices))
+            indices = lookup("max")(indices, fill_components([0] * len(limits), indices))
+        indices = lookup("min")(indices, fill_components(limits, indices))
     dtype = np.dtype(np.int64 if indices.dtype.itemsize > 4 else np.int32)
     if indices.dtype == dtype:
         return indices
     return lookup("convert_element_type")(indices, new_dtype=dtype, weak_type=False)
 
 
-def filled_with(values: Sequence[int], indices: Any) -> Any:
+def fill_components(values: Sequence[int], indices: Any) -> Any:
     """Broadcast one number per component of index vectors to the shape of the indices; numbers beyond their dtype are
     clamped."""
     bounds = dtypes.iinfo(indices.dtype)
@@ -426,12 +426,12 @@ class gather(Primitive):
         offset, collapsed, starts, batching, index_batching = dimension_numbers
         if dim is not None:
             x = move_axis(x, dim, 0)
-            collapsed, starts, batching = shifted(collapsed, 0), shifted(starts, 0), shifted(batching, 0)
+            collapsed, starts, batching = shift_axes(collapsed, 0), shift_axes(starts, 0), shift_axes(batching, 0)
         if index_dim is None:
-            offset, slice_sizes = (0, *shifted(offset, 0)), (axis.size, *slice_sizes)
+            offset, slice_sizes = (0, *shift_axes(offset, 0)), (axis.size, *slice_sizes)
         else:
             indices = move_axis(indices, index_dim, 0)
-            offset, index_batching = shifted(offset, 0), shifted(index_batching, 0)
+            offset, index_batching = shift_axes(offset, 0), shift_axes(index_batching, 0)
             if dim is not None:
                 batching, index_batching = (0, *batching), (0, *index_batching)
                 slice_sizes = (0 if axis.size == 0 else 1, *slice_sizes)
@@ -459,7 +459,7 @@ class gather(Primitive):
                 result[position] = operand[d] = f"d{d}"
         for d, e in zip(batching, index_batching, strict=True):
             operand[d] = rows[e]
-        owned = owned_dims(x, starts, slice_sizes) if dtypes.kind(x.dtype) in "iufc" else []
+        owned = find_owned_dims(x, starts, slice_sizes) if dtypes.kind(x.dtype) in "iufc" else []
         for d in owned:
             operand[d] = f"own{d}"
         return AxisFactors(
@@ -480,7 +480,7 @@ class gather(Primitive):
         x, indices = args
         filled = mode is GatherScatterMode.FILL_OR_DROP
         limits = [parts.types[0].shape[d] - params["slice_sizes"][d] for d in dnums.start_index_map]
-        indices = signed_indices(indices, None if filled else limits)
+        indices = to_signed_indices(indices, None if filled else limits)
         nothing = neutral_of_sum(x.dtype)
         local = self.localize(params, parts.results)
         local.update(mode=GatherScatterMode.FILL_OR_DROP, fill_value=nothing)
@@ -490,7 +490,7 @@ class gather(Primitive):
             return [out]
         outside = lookup("or")(
             lookup("lt")(indices, np.zeros((), indices.dtype)),
-            lookup("gt")(indices, filled_with(limits, indices)),
+            lookup("gt")(indices, fill_components(limits, indices)),
         )
         outside = lookup("reduce_or")(outside, axes=(len(indices.shape) - 1,))
         first = parts.is_first([a for name in owned.values() for a in parts.split(name)])

@@ -19,14 +19,14 @@ from weft.ir.rules.bindable import Operands
 from weft.ir.types import ArrayType, Shape, get_aval
 from weft.ir.zeros import is_linear
 from weft.primitives.families import Indexing, fail
-from weft.primitives.movement.shape import batched_at_front, broadcast_in_dim, move_axis, ramp
+from weft.primitives.movement.shape import broadcast_in_dim, move_axis, move_batch_to_front, ramp
 from weft.sharding.factors import AxisFactors, by_dimension
 from weft.sharding.halo import Reach
 
 Padding = tuple[tuple[int, int, int], ...]
 
 
-def padded_size(size: Any, low: Any, high: Any, interior: int) -> Any:
+def pad_size(size: Any, low: Any, high: Any, interior: int) -> Any:
     """Return the size of a dimension after padding."""
     if not interior:
         return low + size + high
@@ -54,14 +54,14 @@ class pad(Indexing):
         for size, (low, high, interior) in zip(x.shape, padding_config, strict=True):
             if interior < 0:
                 raise fail(f"pad needs interior padding of at least 0, got {interior} in {padding_config}.")
-            sizes.append(padded_size(size, low, high, interior))
+            sizes.append(pad_size(size, low, high, interior))
             if definitely_less(sizes[-1], 0):
                 raise fail(f"pad cannot crop {padding_config} from shape {x.shape}: a size would be {sizes[-1]}.")
         return x.plain_of_shape(sizes) if x.weak_type == value.weak_type else x.strong().plain_of_shape(sizes)
 
     def eval(self, x: Any, value: Any, *, padding_config: Padding) -> Any:
         x = np.asarray(x)
-        sizes = [padded_size(n, *p) for n, p in zip(x.shape, padding_config, strict=True)]
+        sizes = [pad_size(n, *p) for n, p in zip(x.shape, padding_config, strict=True)]
         out = np.empty(sizes, x.dtype)
         out[...] = value
         taken, placed = [], []
@@ -103,7 +103,7 @@ class pad(Indexing):
         if value_dim is None:
             return pad(x, value, padding_config=(*padding_config[:dim], (0, 0, 0), *padding_config[dim:])), dim
         # Each element of the batch has its own padding value: pad with zeros, then select it outside of the operand.
-        x = batched_at_front(x, dim, axis)
+        x = move_batch_to_front(x, dim, axis)
         config = ((0, 0, 0), *padding_config)
         aval = get_aval(x)
         padded = pad(x, zero(aval.dtype), padding_config=config)  # type: ignore[attr-defined]
@@ -118,7 +118,7 @@ class pad(Indexing):
         reach: dict[str, tuple[Reach | None, ...]] = {}
         sizes: tuple[Any, ...] = x.shape
         for i, (size, (low, high, interior)) in enumerate(zip(sizes, padding_config, strict=True)):
-            count = padded_size(size, low, high, interior)
+            count = pad_size(size, low, high, interior)
             known = all(isinstance(n, int) for n in (size, low, high)) and size > 0 and count > 0
             names.append(f"d{i}")
             if (low, high, interior) != (0, 0, 0):

@@ -27,7 +27,7 @@ from weft.primitives.elementwise.compare import eq
 from weft.primitives.elementwise.convert import convert_element_type
 from weft.primitives.elementwise.extremes import maximum, minimum
 from weft.primitives.elementwise.select import select_n
-from weft.primitives.families import fail, remaining_axes, shifted, wide
+from weft.primitives.families import fail, remaining_axes, shift_axes, wide
 from weft.primitives.movement.gather import (
     REPEATING_CASES,
     GatherDimensionNumbers,
@@ -38,14 +38,14 @@ from weft.primitives.movement.gather import (
     check_index_batching,
     check_index_type,
     check_index_vectors,
+    find_owned_dims,
     gather,
     local_indices,
-    owned_dims,
     sample_cases,
-    signed_indices,
+    to_signed_indices,
 )
 from weft.primitives.movement.iota import iota
-from weft.primitives.movement.shape import batched_at_front, broadcast_in_dim, move_axis, ramp, reshape
+from weft.primitives.movement.shape import broadcast_in_dim, move_axis, move_batch_to_front, ramp, reshape
 from weft.sharding.factors import AxisFactors
 
 
@@ -206,13 +206,13 @@ class Scatter(Scattering):
     def batch(self, axis: Axis, args: Any, dims: Any, *, dimension_numbers: Any, **params: Any) -> tuple[Any, int]:
         (x, indices, updates), (dim, index_dim, update_dim) = args, dims
         window, inserted, starts, batching, index_batching = dimension_numbers
-        x, updates = batched_at_front(x, dim, axis), batched_at_front(updates, update_dim, axis)
-        window, inserted, starts, batching = (shifted(axes, 0) for axes in (window, inserted, starts, batching))
+        x, updates = move_batch_to_front(x, dim, axis), move_batch_to_front(updates, update_dim, axis)
+        window, inserted, starts, batching = (shift_axes(axes, 0) for axes in (window, inserted, starts, batching))
         if index_dim is None:
             window = (0, *window)
         else:
             indices = move_axis(indices, index_dim, 0)
-            batching, index_batching = (0, *batching), (0, *shifted(index_batching, 0))
+            batching, index_batching = (0, *batching), (0, *shift_axes(index_batching, 0))
         dnums = ScatterDimensionNumbers(window, inserted, starts, batching, index_batching)
         return self(x, indices, updates, dimension_numbers=dnums, **params), 0
 
@@ -242,7 +242,7 @@ class Scatter(Scattering):
                 if rows[e] is None:
                     rows[e] = update_names[position] = name = f"i{e}"
                     combine[name], inside[name] = how, 0
-        for d in owned_dims(x, starts, window_sizes(x.ndim, updates.shape, dimension_numbers)):
+        for d in find_owned_dims(x, starts, window_sizes(x.ndim, updates.shape, dimension_numbers)):
             operand[d] = f"own{d}"
             inside[f"own{d}"] = 0
         reason = "windows may reach over the borders of parts, and of updates at one index the last is the result"
@@ -260,7 +260,7 @@ class Scatter(Scattering):
             starts, whole = dnums.scatter_dims_to_operand_dims, parts.types[0].shape
             sizes = window_sizes(len(whole), parts.types[2].shape, dnums)
             limits = [whole[d] - sizes[d] for d in starts] if mode is GatherScatterMode.CLIP else None
-            indices = local_indices(parts, signed_indices(indices, limits), starts, owned, x.shape)
+            indices = local_indices(parts, to_signed_indices(indices, limits), starts, owned, x.shape)
             params = {**params, "mode": GatherScatterMode.FILL_OR_DROP}
         rows = [a for name in self.rows(parts) for a in parts.split(name)]
         if rows and self.neutral is not None:

@@ -28,7 +28,7 @@ from weft.ir.fusing import (
 from weft.ir.parts import Parts
 from weft.ir.primitive import Axis, Params, Sample, lookup, primitive
 from weft.ir.types import ArrayType, Shape, get_aval
-from weft.primitives.families import Indexing, check_axes, fail, inverse_permutation, remaining_axes, shifted
+from weft.primitives.families import Indexing, check_axes, fail, inverse_permutation, remaining_axes, shift_axes
 from weft.sharding.factors import AxisFactors, by_dimension
 from weft.sharding.infer import Operation
 from weft.sharding.reshaped import infer_reshape_spec
@@ -65,7 +65,7 @@ class transpose(Indexing):
 
     def batch(self, axis: Axis, args: Any, dims: Any, *, permutation: tuple[int, ...]) -> tuple[Any, int]:
         (x,), (dim,) = args, dims
-        return transpose(x, permutation=(dim, *shifted(permutation, dim))), 0
+        return transpose(x, permutation=(dim, *shift_axes(permutation, dim))), 0
 
     def factors(self, x: ArrayType, *, permutation: tuple[int, ...]) -> AxisFactors:
         names = tuple(f"d{i}" for i in range(x.ndim))
@@ -166,7 +166,7 @@ class broadcast_in_dim(Indexing):
         yield Sample(ramp(2, dtype=np.bool_), shape=(2, 1), broadcast_dimensions=(0,))
 
 
-def reshaped_groups(old: Shape, new: Shape) -> list[tuple[list[int], list[int]]]:
+def group_dimensions(old: Shape, new: Shape) -> list[tuple[list[int], list[int]]]:
     """Group the dimensions before and after a reshape into the smallest groups with equal numbers of elements;
     dimensions of size 1 are in none."""
     groups: list[tuple[list[int], list[int]]] = []
@@ -227,7 +227,7 @@ class reshape(Indexing):
         old: list[str | None] = [None] * x.ndim
         new: list[str | None] = [None] * len(new_sizes)
         sizes: dict[str, int] = {}
-        for before, after in reshaped_groups(x.shape, new_sizes):
+        for before, after in group_dimensions(x.shape, new_sizes):
             name, (first, second) = f"d{before[0]}", (x.shape[before[0]], new_sizes[after[0]])
             if len(before) == len(after) == 1:
                 old[before[0]] = new[after[0]] = name
@@ -240,7 +240,7 @@ class reshape(Indexing):
         self, operation: Operation, types: Sequence[Any], results: Sequence[Any], params: Params
     ) -> list[PartitionSpec]:
         shape, new_sizes = types[0].shape, results[0].shape
-        return [infer_reshape_spec(operation, reshaped_groups(shape, new_sizes), shape, new_sizes)]
+        return [infer_reshape_spec(operation, group_dimensions(shape, new_sizes), shape, new_sizes)]
 
     def localize(self, params: Params, local_results: Any) -> Params:
         return {**params, "new_sizes": local_results[0].shape}
@@ -281,7 +281,7 @@ class squeeze(Indexing):
 
     def batch(self, axis: Axis, args: Any, dims: Any, *, dimensions: tuple[int, ...]) -> tuple[Any, int]:
         (x,), (dim,) = args, dims
-        lifted = shifted(dimensions, dim)
+        lifted = shift_axes(dimensions, dim)
         return squeeze(x, dimensions=lifted), remaining_axes(x.ndim, lifted).index(dim)
 
     def factors(self, x: ArrayType, *, dimensions: tuple[int, ...]) -> AxisFactors:
@@ -318,7 +318,7 @@ class rev(Indexing):
 
     def batch(self, axis: Axis, args: Any, dims: Any, *, dimensions: tuple[int, ...]) -> tuple[Any, int]:
         (x,), (dim,) = args, dims
-        return rev(x, dimensions=shifted(dimensions, dim)), dim
+        return rev(x, dimensions=shift_axes(dimensions, dim)), dim
 
     def factors(self, x: ArrayType, *, dimensions: tuple[int, ...]) -> AxisFactors:
         names = tuple(f"d{i}" for i in range(x.ndim))
@@ -410,7 +410,7 @@ def leading_one(x: Any) -> Any:
     return broadcast_in_dim(x, shape=(1, *shape), broadcast_dimensions=tuple(range(1, len(shape) + 1)))
 
 
-def batched_at_front(x: Any, dim: int | None, axis: Axis) -> Any:
+def move_batch_to_front(x: Any, dim: int | None, axis: Axis) -> Any:
     """Move the batch dimension of `x` to the front, broadcasting if it has none."""
     if dim is None:
         shape = get_aval(x).shape  # type: ignore[attr-defined]

@@ -9,7 +9,7 @@ import numpy as np
 from weft.base import conversion, dtypes
 from weft.base.errors import ArgumentTypeError
 from weft.indexing.dimension import Dimension
-from weft.indexing.expression import Expression, range_of
+from weft.indexing.expression import Expression, value_range
 from weft.indexing.guards import current
 from weft.indexing.ranges import Range
 from weft.ir.flow import OperandRanges
@@ -52,7 +52,7 @@ class size(Constant):
         return AxisFactors((), ((),))
 
     def bounds(self, operands: OperandRanges, *, expression: Dimension, dtype: Any, weak_type: bool) -> Range:
-        return range_of(expression) if dtypes.kind(dtype) in "iu" else Range.EVERYTHING
+        return value_range(expression) if dtypes.kind(dtype) in "iu" else Range.EVERYTHING
 
     def fusion(self, equation: Any, target: Machine) -> Properties:
         return UNFUSED
@@ -63,7 +63,7 @@ class size(Constant):
         yield Sample(expression=3, dtype=dtypes.bfloat16, weak_type=False)
 
 
-def size_of(expression: Expression, dtype: Any = None, weak: bool = True) -> Any:
+def size_value(expression: Expression, dtype: Any = None, weak: bool = True) -> Any:
     """Return a symbolic size as an array of rank 0, of a dtype or weakly typed like a Python integer. If sizes are
     decided, raise for a value out of the dtype's range, as an integer does."""
     found = dtypes.default_int_dtype() if dtype is None else dtype

@@ -28,11 +28,11 @@ from weft.primitives.movement.gather import (
     GatherDimensionNumbers,
     GatherScatterMode,
     local_indices,
-    signed_indices,
+    to_signed_indices,
 )
 from weft.primitives.movement.pad import pad, zero
 from weft.primitives.movement.scatter import ScatterDimensionNumbers
-from weft.primitives.movement.shape import batched_at_front, broadcast_in_dim, ramp
+from weft.primitives.movement.shape import broadcast_in_dim, move_batch_to_front, ramp
 from weft.sharding.factors import AxisFactors, by_dimension
 from weft.sharding.halo import Reach
 
@@ -94,10 +94,10 @@ class slice(Indexing):
         self, axis: Axis, args: Any, dims: Any, *, start_indices: Any, limit_indices: Any, strides: Any
     ) -> tuple[Any, int]:
         (x,), (dim,) = args, dims
-        lifted_strides = None if strides is None else _inserted(strides, dim, 1)
+        lifted_strides = None if strides is None else _insert(strides, dim, 1)
         lifted = {
-            "start_indices": _inserted(start_indices, dim, 0),
-            "limit_indices": _inserted(limit_indices, dim, axis.size),
+            "start_indices": _insert(start_indices, dim, 0),
+            "limit_indices": _insert(limit_indices, dim, axis.size),
         }
         return slice(x, **lifted, strides=lifted_strides), dim
 
@@ -180,7 +180,7 @@ def _python_slice(start: Any, limit: Any, step: Any) -> Any:
     return np.s_[start:limit:step]
 
 
-def _inserted(values: Sequence[Any], position: int, value: Any) -> tuple[Any, ...]:
+def _insert(values: Sequence[Any], position: int, value: Any) -> tuple[Any, ...]:
     return (*values[:position], value, *values[position:])
 
 
@@ -195,12 +195,12 @@ def check_starts(name: str, starts: Sequence[ArrayType], rank: int) -> None:
             raise ArgumentTypeError(f"{name} needs integer scalars as start indices, got {t.short()}.")
 
 
-def clamped(starts: Sequence[Any], shape: Sequence[int], sizes: Sequence[int]) -> list[int]:
+def clamp_starts(starts: Sequence[Any], shape: Sequence[int], sizes: Sequence[int]) -> list[int]:
     """Clamp start indices so that the slice is inside of the operand."""
     return [min(max(int(s), 0), n - size) for s, n, size in zip(starts, shape, sizes, strict=True)]
 
 
-def stacked_starts(axis: Axis, starts: Sequence[Any], dims: Sequence[int | None]) -> Any:
+def stack_starts(axis: Axis, starts: Sequence[Any], dims: Sequence[int | None]) -> Any:
     """Combine start indices, some of them batched, to one array of shape (batch, rank)."""
     columns = []
     dtype = np.dtype(np.int64) if any(get_aval(s).dtype.itemsize > 4 for s in starts) else np.dtype(np.int32)  # type: ignore[attr-defined]
@@ -223,7 +223,7 @@ def around_part(
     moved = list(starts)
     for d, name in owned.items():
         limit = parts.types[0].shape[d] - sizes[d]
-        index = signed_indices(broadcast_in_dim(starts[d], shape=(1,), broadcast_dimensions=()), [limit])
+        index = to_signed_indices(broadcast_in_dim(starts[d], shape=(1,), broadcast_dimensions=()), [limit])
         index = local_indices(parts, index, (d,), {d: name}, x.shape)
         index = lookup("max")(index, np.full(1, -sizes[d], index.dtype))
         index = lookup("min")(index, np.full(1, x.shape[d], index.dtype))
@@ -256,7 +256,7 @@ class dynamic_slice(Primitive):
 
     def eval(self, x: Any, *starts: Any, slice_sizes: Any) -> Any:
         x = np.asarray(x)
-        offsets = clamped(starts, x.shape, slice_sizes)
+        offsets = clamp_starts(starts, x.shape, slice_sizes)
         return x[tuple(np.s_[p : p + size] for p, size in zip(offsets, slice_sizes, strict=True))]
 
     def transpose(self, cotangent: Any, x: Any, *starts: Any, slice_sizes: Any) -> Sequence[Any]:
@@ -267,11 +267,9 @@ class dynamic_slice(Primitive):
         (x, *starts), (dim, *start_dims) = args, dims
         if all(d is None for d in start_dims):
             first = np.zeros((), get_aval(starts[0]).dtype if starts else np.int32)  # type: ignore[attr-defined]
-            return dynamic_slice(
-                x, *_inserted(starts, dim, first), slice_sizes=_inserted(slice_sizes, dim, axis.size)
-            ), dim
+            return dynamic_slice(x, *_insert(starts, dim, first), slice_sizes=_insert(slice_sizes, dim, axis.size)), dim
         rank = len(starts)
-        indices = stacked_starts(axis, starts, start_dims)
+        indices = stack_starts(axis, starts, start_dims)
         dnums = GatherDimensionNumbers(
             offset_dims=tuple(range(rank)), collapsed_slice_dims=(), start_index_map=tuple(range(rank))
         )
@@ -360,7 +358,7 @@ class dynamic_update_slice(Primitive):
     def eval(self, x: Any, update: Any, *starts: Any) -> Any:
         out = np.array(x)
         update = np.asarray(update)
-        offsets = clamped(starts, out.shape, update.shape)
+        offsets = clamp_starts(starts, out.shape, update.shape)
         out[tuple(np.s_[p : p + size] for p, size in zip(offsets, update.shape, strict=True))] = update
         return out
 
@@ -378,10 +376,10 @@ class dynamic_update_slice(Primitive):
         (x, update, *starts), (dim, update_dim, *start_dims) = args, dims
         if all(d is None for d in start_dims):
             first = np.zeros((), get_aval(starts[0]).dtype if starts else np.int32)  # type: ignore[attr-defined]
-            x, update = batched_at_front(x, dim, axis), batched_at_front(update, update_dim, axis)
+            x, update = move_batch_to_front(x, dim, axis), move_batch_to_front(update, update_dim, axis)
             return dynamic_update_slice(x, update, first, *starts), 0
         rank = len(starts)
-        indices = stacked_starts(axis, starts, start_dims)
+        indices = stack_starts(axis, starts, start_dims)
         dnums = ScatterDimensionNumbers(
             update_window_dims=tuple(range(rank)),
             inserted_window_dims=(),

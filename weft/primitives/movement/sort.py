@@ -18,7 +18,7 @@ from weft.ir.zeros import Zero
 from weft.primitives.families import Composite, check_kind, fail
 from weft.primitives.movement.gather import take_along
 from weft.primitives.movement.iota import iota
-from weft.primitives.movement.shape import batched_at_front, broadcast_in_dim, ramp
+from weft.primitives.movement.shape import broadcast_in_dim, move_batch_to_front, ramp
 from weft.sharding.factors import AxisFactors
 
 _INT32 = np.dtype(np.int32)
@@ -136,7 +136,7 @@ class sort(HigherOrder):
     ) -> tuple[list[Any], list[int]]:
         dim = dims[0]
         if dim is None or any(d != dim for d in dims):
-            args, dim = [batched_at_front(a, d, axis) for a, d in zip(args, dims, strict=True)], 0
+            args, dim = [move_batch_to_front(a, d, axis) for a, d in zip(args, dims, strict=True)], 0
         lifted = dimension + (dimension >= dim)
         return sort(*args, dimension=lifted, is_stable=is_stable, num_keys=num_keys), [dim] * len(args)
 

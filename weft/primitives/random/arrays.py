@@ -21,7 +21,7 @@ FEW = 8  # up to this many words are hashed faster as Python integers
 BLOCK = 1 << 14  # words hashed at a time, so that the rounds stay in cache
 
 
-def words_of(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def split_words(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the two words of each key, contiguous."""
     first, second = (np.ascontiguousarray(keys[name]).reshape(keys.shape) for name in ("first", "second"))
     return first, second
@@ -34,12 +34,12 @@ class ArrayBuilder:
         if not keys.shape and not np.shape(second):
             key_first, key_second = keys.item()
             return threefry_integers()(key_first, key_second, int(first), int(second))
-        key_first, key_second = words_of(keys)
+        key_first, key_second = split_words(keys)
         return threefry_arrays(key_first, key_second, first, second)
 
     def hash_all(self, keys: Any, first: Any, second: Any) -> tuple[Any, Any]:
         shape = (*keys.shape, *(1,) * np.ndim(second))
-        key_first, key_second = words_of(keys)
+        key_first, key_second = split_words(keys)
         return threefry_arrays(key_first.reshape(shape), key_second.reshape(shape), first, second)
 
     def hash_counts(self, keys: Any, shape: Sizes) -> tuple[Any, Any]:

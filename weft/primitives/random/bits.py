@@ -349,7 +349,7 @@ class random_fold_in(Primitive):
     def batch(self, axis: Axis, args: Sequence[Any], dims: Sequence[int | None]) -> tuple[Any, int]:
         shapes = [tuple(n for i, n in enumerate(np.shape(a)) if i != d) for a, d in zip(args, dims, strict=True)]
         full = (axis.size, *max(shapes, key=len))
-        keys, data = (lifted(a, d, full) for a, d in zip(args, dims, strict=True))
+        keys, data = (lift_operand(a, d, full) for a, d in zip(args, dims, strict=True))
         return self(keys, data), 0
 
     def factors(self, keys: ArrayType, data: ArrayType) -> AxisFactors:
@@ -381,7 +381,7 @@ class random_clone(KeyOperation):
         yield Sample(sample_keys(2), differentiable=False)
 
 
-def lifted(x: Any, dim: int | None, shape: Shape) -> Any:
+def lift_operand(x: Any, dim: int | None, shape: Shape) -> Any:
     """Broadcast an operand of `random_fold_in` to the full batched shape, unless it is a scalar that fits anyway."""
     x = x if dim is None else front(x, dim)
     rank = len(np.shape(x))

@@ -121,7 +121,7 @@ def random_bits(build: Builder, keys: Any, *, bit_width: int, shape: Sizes) -> A
         return build.reshape(older_bits(build, keys, bit_width, math.prod(shape)), full)
     first, second = build.hash_counts(keys, shape)
     if bit_width == 64:
-        return merged(build, first, second)
+        return merge_words(build, first, second)
     return build.convert(build.xor(first, second), UNSIGNED[bit_width])
 
 
@@ -139,7 +139,7 @@ def random_split(build: Builder, keys: Any, *, shape: Sizes) -> Any:
         words = build.reshape(philox.bits(build, build.words(keys), 32, 40 * size), (*keys.shape, size, 40))
         return build.wrap(build.reshape(build.part(words, 0, 4), (*full, 4)), keys.dtype)
     if not config.threefry_partitionable:
-        words = hashed_halves(build, keys, 2 * math.prod(shape))
+        words = hash_halves(build, keys, 2 * math.prod(shape))
         return build.wrap(build.reshape(words, (*full, 2)), keys.dtype)
     return build.keys(build.hash_counts(keys, shape), keys.dtype)
 
@@ -181,12 +181,12 @@ def count_words(build: Builder, counts: Any) -> tuple[Any, Any]:
     return build.convert(build.shift_right(counts, 32), UINT32), low
 
 
-def merged(build: Builder, high: Any, low: Any) -> Any:
+def merge_words(build: Builder, high: Any, low: Any) -> Any:
     """Combine two words to 64-bit integers."""
     return build.or_(build.shift_left(build.convert(high, UINT64), 32), build.convert(low, UINT64))
 
 
-def hashed_halves(build: Builder, keys: Any, size: int) -> Any:
+def hash_halves(build: Builder, keys: Any, size: int) -> Any:
     """Hash `size` words for each key in the older layout: count i is paired with count i + size / 2 (rounded up)."""
     half = -(-size // 2)
     counts = build.arange(half)
@@ -199,9 +199,9 @@ def hashed_halves(build: Builder, keys: Any, size: int) -> Any:
 
 def older_bits(build: Builder, keys: Any, bit_width: int, size: int) -> Any:
     """Generate `size` integers for each key in the older layout, in which narrow ones share a word."""
-    words = hashed_halves(build, keys, -(-size * bit_width // 32))
+    words = hash_halves(build, keys, -(-size * bit_width // 32))
     if bit_width == 64:
-        return merged(build, build.part(words, 0, size), build.part(words, size, 2 * size))
+        return merge_words(build, build.part(words, 0, size), build.part(words, size, 2 * size))
     if bit_width < 32:
         words = build.part(build.narrow(words, UNSIGNED[bit_width]), 0, size)
     return words

@@ -51,6 +51,6 @@ def bits(build: Any, state: Sequence[Any], bit_width: int, size: int) -> Any:
     return build.convert(chosen, np.dtype(f"uint{bit_width}"))
 
 
-def blocks_of(bit_width: int, size: int) -> int:
+def count_blocks(bit_width: int, size: int) -> int:
     """Return the number of blocks for `size` integers."""
     return -(-size // (2 if bit_width == 64 else 4))

@@ -85,22 +85,22 @@ class SourceWords:
     def __init__(self) -> None:
         self.lines: list[str] = []
 
-    def _named(self, expression: str) -> str:
+    def _name(self, expression: str) -> str:
         name = f"x{len(self.lines)}"
         self.lines.append(f"    {name} = {expression}")
         return name
 
     def parity(self, first: str, second: str) -> str:
-        return self._named(f"{first} ^ {second} ^ {PARITY}")
+        return self._name(f"{first} ^ {second} ^ {PARITY}")
 
     def sum(self, first: str, second: str | int) -> str:
-        return self._named(f"{first} + {second} & {MASK}")
+        return self._name(f"{first} + {second} & {MASK}")
 
     add = sum
 
     def mix(self, first: str, second: str, rotation: int) -> tuple[str, str]:
         total = self.sum(first, second)
-        return total, self._named(f"{total} ^ ({second} << {rotation} & {MASK} | {second} >> {32 - rotation})")
+        return total, self._name(f"{total} ^ ({second} << {rotation} & {MASK} | {second} >> {32 - rotation})")
 
 
 @functools.cache

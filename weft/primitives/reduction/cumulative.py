@@ -56,10 +56,10 @@ def prefixes(combine: Combine, arrays: Sequence[Any], axes: Sequence[int]) -> li
     if count > 2:
         rest = combine(parts(odd, 0, (count - 1) // 2, 1), parts(values, 2, count, 2))
         even = [concatenate(e, r, dimension=a) for e, r, a in zip(even, rest, axes, strict=True)]
-    return [interleaved(e, o, a) for e, o, a in zip(even, odd, axes, strict=True)]
+    return [interleave(e, o, a) for e, o, a in zip(even, odd, axes, strict=True)]
 
 
-def interleaved(even: Any, odd: Any, axis: int) -> Any:
+def interleave(even: Any, odd: Any, axis: int) -> Any:
     """Interleave along `axis`: even[0], odd[0], even[1], odd[1], ...; there may be one more even than odd."""
     shape = odd.shape
     count = shape[axis]

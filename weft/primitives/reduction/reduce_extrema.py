@@ -21,7 +21,7 @@ from weft.primitives.elementwise.arithmetic import add, div, mul
 from weft.primitives.elementwise.compare import eq
 from weft.primitives.elementwise.convert import convert_element_type
 from weft.primitives.elementwise.extremes import maximum, minimum
-from weft.primitives.families import check_axes, check_kind, fail, remaining_axes, shifted, wide
+from weft.primitives.families import check_axes, check_kind, fail, remaining_axes, shift_axes, wide
 from weft.primitives.movement.gather import take_along
 from weft.primitives.movement.shape import broadcast_in_dim, ramp, reshape
 from weft.primitives.reduction.reduce import CheckedReduction, reduce_sum
@@ -162,7 +162,7 @@ class ArgReduce(Primitive):
 
     def batch(self, axis: Axis, args: Any, dims: Any, *, axes: tuple[int, ...], index_dtype: Any) -> tuple[Any, int]:
         (x,), (dim,) = args, dims
-        lifted = shifted(axes, dim)
+        lifted = shift_axes(axes, dim)
         return self(x, axes=lifted, index_dtype=index_dtype), remaining_axes(len(x.shape), lifted).index(dim)
 
     def factors(self, x: ArrayType, *, axes: tuple[int, ...], index_dtype: Any) -> AxisFactors:

@@ -23,7 +23,7 @@ from weft.primitives.elementwise.arithmetic import add, mul
 from weft.primitives.elementwise.elementwise import Elementwise
 from weft.primitives.families import check_axes, fail, remaining_axes, wide
 from weft.primitives.movement.concatenate import concatenate
-from weft.primitives.movement.shape import batched_at_front, broadcast_in_dim, ramp, reshape, transpose
+from weft.primitives.movement.shape import broadcast_in_dim, move_batch_to_front, ramp, reshape, transpose
 from weft.primitives.movement.slicing import slice as slice_
 from weft.primitives.reduction.reduce import CheckedReduction
 from weft.sharding.factors import AxisFactors
@@ -32,7 +32,7 @@ from weft.trace.closed import stage_subjaxpr
 Combine = Callable[[list[Any], list[Any]], list[Any]]
 
 
-def flattened(x: Any, axes: tuple[int, ...]) -> Any:
+def flatten_axes(x: Any, axes: tuple[int, ...]) -> Any:
     """Merge `axes` of `x` into one, the first."""
     remaining = remaining_axes(len(x.shape), axes)
     order = (*axes, *remaining)
@@ -51,7 +51,7 @@ def part(x: Any, start: int, stop: int, step: int = 1, axis: int = 0) -> Any:
     return slice_(x, start_indices=tuple(starts), limit_indices=tuple(limits), strides=steps)
 
 
-def reduced(combine: Combine, arrays: Sequence[Any]) -> list[Any]:
+def reduce_pairs(combine: Combine, arrays: Sequence[Any]) -> list[Any]:
     """Reduce arrays over their first axis, which is not empty: combine neighbours in pairs until one is left.
 
     `combine(left, right)` takes and returns lists of arrays of one shape and must be associative; order is preserved.
@@ -95,7 +95,7 @@ def is_elementwise(jaxpr: Jaxpr) -> bool:
     return jaxpr.memoize("is_elementwise", compute)[0]
 
 
-def evaluated(
+def evaluate_definition(
     definition: Callable[..., Sequence[Any]], arrays: Sequence[np.ndarray], **params: Any
 ) -> list[np.ndarray]:
     """Evaluate a definition on NumPy arrays. Intermediate values are not checked for nan, because compiled code
@@ -140,7 +140,7 @@ class reduce(Primitive):
         return [t.strong().without(dimensions) for t in operands]
 
     def eval(self, *arrays: Any, jaxpr: Jaxpr, dimensions: tuple[int, ...]) -> list[Any]:
-        return evaluated(self.decompose, arrays, jaxpr=jaxpr, dimensions=dimensions)
+        return evaluate_definition(self.decompose, arrays, jaxpr=jaxpr, dimensions=dimensions)
 
     def decompose(self, *args: Any, jaxpr: Jaxpr, dimensions: tuple[int, ...]) -> list[Any]:
         operands, initial = halves(args)
@@ -155,7 +155,7 @@ class reduce(Primitive):
         self, axis: Axis, args: Any, dims: Any, *, jaxpr: Jaxpr, dimensions: tuple[int, ...]
     ) -> tuple[list[Any], list[int]]:
         (operands, initial), (operand_dims, initial_dims) = halves(args), halves(dims)
-        operands = [batched_at_front(x, d, axis) for x, d in zip(operands, operand_dims, strict=True)]
+        operands = [move_batch_to_front(x, d, axis) for x, d in zip(operands, operand_dims, strict=True)]
         lifted = tuple(d + 1 for d in dimensions)
         out_dims = [0] * len(operands)
         if all(d is None for d in initial_dims):
@@ -199,10 +199,10 @@ def reduce_from(
     jaxpr: Jaxpr, operands: Sequence[Any], initial: Sequence[Any], dimensions: tuple[int, ...]
 ) -> list[Any]:
     """Reduce `dimensions` by a function of scalars, from initial values that have the shape of the result."""
-    merged = [flattened(x, dimensions) for x in operands]
+    merged = [flatten_axes(x, dimensions) for x in operands]
     if merged[0].shape[0] == 0:
         return list(initial)
-    values = reduced(lambda left, right: apply_everywhere(jaxpr, [*left, *right]), merged)
+    values = reduce_pairs(lambda left, right: apply_everywhere(jaxpr, [*left, *right]), merged)
     return apply_everywhere(jaxpr, [*initial, *values])
 
 
@@ -221,7 +221,7 @@ class reduce_prod(CheckedReduction):
     def eval(self, x: Any, *, axes: tuple[int, ...]) -> Any:
         operand = wide(np.asarray(x))
         if dtypes.kind(operand.dtype) == "c":
-            return evaluated(lambda x: [self.decompose(x, axes=axes)], [operand])[0]
+            return evaluate_definition(lambda x: [self.decompose(x, axes=axes)], [operand])[0]
         return np.prod(operand, axis=axes, dtype=operand.dtype).astype(x.dtype)
 
     def define(self, equation: Equation) -> Callable[..., Any] | None:
@@ -235,10 +235,10 @@ class reduce_prod(CheckedReduction):
 
     def decompose(self, x: Any, *, axes: tuple[int, ...]) -> Any:
         # A tree of products, because a derivative by division would fail at zeros.
-        merged = flattened(x, axes)
+        merged = flatten_axes(x, axes)
         if merged.shape[0] == 0:
             return broadcast_in_dim(np.ones((), merged.dtype), shape=merged.shape[1:], broadcast_dimensions=())
-        return reduced(lambda left, right: [mul(left[0], right[0])], [merged])[0]
+        return reduce_pairs(lambda left, right: [mul(left[0], right[0])], [merged])[0]
 
     def samples(self) -> Any:
         yield Sample(ramp(3, 4), axes=(1,))

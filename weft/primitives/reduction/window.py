@@ -23,11 +23,17 @@ from weft.primitives.elementwise.arithmetic import add, mul
 from weft.primitives.elementwise.compare import ge, le
 from weft.primitives.elementwise.extremes import maximum, minimum
 from weft.primitives.families import check_kind, fail, wide
-from weft.primitives.movement.concatenate import concatenate, stacked
+from weft.primitives.movement.concatenate import concatenate, stack_values
 from weft.primitives.movement.pad import pad
-from weft.primitives.movement.shape import batched_at_front, broadcast_in_dim, ramp, reshape
+from weft.primitives.movement.shape import broadcast_in_dim, move_batch_to_front, ramp, reshape
 from weft.primitives.reduction.reduce_extrema import highest, lowest
-from weft.primitives.reduction.reduce_other import apply_everywhere, check_computation, evaluated, halves, part
+from weft.primitives.reduction.reduce_other import (
+    apply_everywhere,
+    check_computation,
+    evaluate_definition,
+    halves,
+    part,
+)
 from weft.primitives.reduction.window_parts import (
     OVERLAP,
     chosen_factors,
@@ -107,7 +113,7 @@ def with_padding(x: np.ndarray, value: np.ndarray, windows: Sequence[Window]) ->
     return result
 
 
-def inserted(dim: int, params: Params) -> Params:
+def insert_dimension(dim: int, params: Params) -> Params:
     """Insert a dimension at `dim` into window parameters, along which windows have size 1."""
     result = dict(params)
     for key in WINDOW_PARAMETERS:
@@ -117,7 +123,7 @@ def inserted(dim: int, params: Params) -> Params:
     return result
 
 
-def untouched(windows: Sequence[Window]) -> Names:
+def name_untouched(windows: Sequence[Window]) -> Names:
     """Return a factor name for each dimension in which every window is one element of the operand, else None."""
     return tuple(f"d{i}" if w.is_one else None for i, w in enumerate(windows))
 
@@ -165,7 +171,7 @@ class WindowReduction(Primitive):
 
     def batch(self, axis: Axis, args: Any, dims: Any, **params: Any) -> tuple[Any, int]:
         (x,), (dim,) = args, dims
-        return self(x, **inserted(dim, params)), dim
+        return self(x, **insert_dimension(dim, params)), dim
 
     def factors(self, x: ArrayType, **params: Any) -> AxisFactors:
         return window_factors(geometry(x.shape, **params), 1, 0, 1)
@@ -289,7 +295,7 @@ class reduce_window(Primitive):
         return [array_type(shape, t.dtype) for t in operands]
 
     def eval(self, *arrays: Any, **params: Any) -> list[Any]:
-        return evaluated(self.decompose, arrays, **params)
+        return evaluate_definition(self.decompose, arrays, **params)
 
     def decompose(self, *args: Any, jaxpr: Jaxpr, consts: tuple[Any, ...] = (), **params: Any) -> list[Any]:
         operands, initial = halves(args)
@@ -307,8 +313,8 @@ class reduce_window(Primitive):
     ) -> tuple[list[Any], list[int]]:
         (operands, initial), (operand_dims, initial_dims) = halves(args), halves(dims)
         out_dims = [0] * len(operands)
-        operands = [batched_at_front(x, d, axis) for x, d in zip(operands, operand_dims, strict=True)]
-        lifted = inserted(0, params)
+        operands = [move_batch_to_front(x, d, axis) for x, d in zip(operands, operand_dims, strict=True)]
+        lifted = insert_dimension(0, params)
         if all(d is None for d in initial_dims):
             return reduce_window(*operands, *initial, jaxpr=jaxpr, consts=consts, **lifted), out_dims
         # Each element of the batch starts from its own values, which the primitive has no parameter for.
@@ -364,7 +370,7 @@ def runs(jaxpr: Jaxpr, values: list[Any], axis: int, window: Window) -> list[Any
     step, size = window.rhs_dilation, values[0].shape[axis]
     wanted: int = window.window  # type: ignore[assignment]
 
-    def extended(left: list[Any], right: list[Any], distance: int, length: int) -> list[Any]:
+    def extend(left: list[Any], right: list[Any], distance: int, length: int) -> list[Any]:
         """Combine runs with those that start `distance` elements later, to `length` elements together."""
         room, offset = size - (length - 1) * step, distance * step
         first = [part(v, 0, room, 1, axis) for v in left]
@@ -374,11 +380,11 @@ def runs(jaxpr: Jaxpr, values: list[Any], axis: int, window: Window) -> list[Any
     found: list[Any] = []
     while True:
         if wanted & length:
-            found = extended(found, doubled, covered, covered + length) if covered else doubled
+            found = extend(found, doubled, covered, covered + length) if covered else doubled
             covered += length
         if covered == wanted:
             return found
-        doubled = extended(doubled, doubled, length, 2 * length)
+        doubled = extend(doubled, doubled, length, 2 * length)
         length *= 2
 
 
@@ -418,8 +424,8 @@ class Chosen(Primitive):
 
     def batch(self, axis: Axis, args: Any, dims: Any, **params: Any) -> tuple[Any, int]:
         if dims[0] is None or dims[0] != dims[1]:
-            args, dims = [batched_at_front(x, d, axis) for x, d in zip(args, dims, strict=True)], (0, 0)
-        return self(*args, **inserted(dims[0], params)), dims[0]
+            args, dims = [move_batch_to_front(x, d, axis) for x, d in zip(args, dims, strict=True)], (0, 0)
+        return self(*args, **insert_dimension(dims[0], params)), dims[0]
 
     def explicit_factors(self, x: ArrayType, operand: ArrayType, **params: Any) -> AxisFactors:
         return by_dimension([x.ndim, operand.ndim])
@@ -490,7 +496,7 @@ class select_and_scatter_add(Chosen):
         return chosen_factors(geometry(operand.shape, **params), scatters=True)
 
     def bind_local(self, parts: Parts, args: Sequence[Any], params: Params) -> Sequence[Any]:
-        windows = geometry(parts.types[1].shape, **_windows_of(params))
+        windows = geometry(parts.types[1].shape, **_window_params(params))
         pads = [w.reach_of_result().pads if w.is_known else (False, False) for w in windows]
         return [local_scatter(parts, args, params, select_and_scatter_add, pads)]
 
@@ -520,7 +526,7 @@ class select_and_scatter(Primitive):
         scatter_jaxpr: Jaxpr,
         **params: Any,
     ) -> ArrayType:
-        windows = check_windows(self.name, operand.shape, _windows_of(params))
+        windows = check_windows(self.name, operand.shape, _window_params(params))
         if source.shape != counts(windows):
             raise fail(
                 f"select_and_scatter needs a source element for each window, {counts(windows)}, got shape "
@@ -544,7 +550,7 @@ class select_and_scatter(Primitive):
             with active(EVALUATION), allow_nans():
                 return np.asarray(storage_array(apply_everywhere(jaxpr, arrays)[0]))
 
-        windows = geometry(operand.shape, **_windows_of(params))
+        windows = geometry(operand.shape, **_window_params(params))
         position = chosen(operand, lambda a, b: everywhere(select_jaxpr, a, b), windows).reshape(-1)
         values, position = source.reshape(-1)[position >= 0], position[position >= 0]
         result = np.full(operand.size, initial, operand.dtype)
@@ -559,12 +565,12 @@ class select_and_scatter(Primitive):
 
     def batch(self, axis: Axis, args: Any, dims: Any, **params: Any) -> tuple[Any, int]:
         operand, source, initial = args
-        operand, source = (batched_at_front(x, d, axis) for x, d in zip((operand, source), dims[:2], strict=True))
-        lifted = {**params, **inserted(0, _windows_of(params))}
+        operand, source = (move_batch_to_front(x, d, axis) for x, d in zip((operand, source), dims[:2], strict=True))
+        lifted = {**params, **insert_dimension(0, _window_params(params))}
         if dims[2] is None:
             return select_and_scatter(operand, source, initial, **lifted), 0
         if axis.size == 0:
-            return stacked([], operand.aval.without_dimension(0)), 0
+            return stack_values([], operand.aval.without_dimension(0)), 0
         if not isinstance(axis.size, int):
             raise fail(f"select_and_scatter over initial values that are batched needs a known size, got {axis.size}.")
         # The primitive has one initial value, so each element of the batch is computed by itself.
@@ -575,7 +581,7 @@ class select_and_scatter(Primitive):
         return concatenate(*results, dimension=0), 0
 
     def factors(self, operand: ArrayType, source: ArrayType, initial: ArrayType, **params: Any) -> AxisFactors:
-        names = untouched(geometry(operand.shape, **_windows_of(params)))
+        names = name_untouched(geometry(operand.shape, **_window_params(params)))
         return AxisFactors((names, names, ()), (names,), reason=OVERLAP)
 
     def explicit_factors(self, operand: ArrayType, source: ArrayType, initial: ArrayType, **params: Any) -> AxisFactors:
@@ -602,5 +608,5 @@ class select_and_scatter(Primitive):
             yield Sample(x, source, np.float32(2), differentiable=False, **computations, **short)
 
 
-def _windows_of(params: Params) -> Params:
+def _window_params(params: Params) -> Params:
     return {key: params[key] for key in WINDOW_PARAMETERS if key in params}

@@ -97,12 +97,12 @@ def local_gather(parts: Parts, args: Sequence[Any], params: Params) -> tuple[lis
         if name in parts.reach:
             for i in range(2):
                 x, halo = with_halo(parts, xs[i], i, d)
-                xs[i] = repeated(parts, x, d, name, halo, halo.reach.pads)
+                xs[i] = repeat_ends(parts, x, d, name, halo, halo.reach.pads)
                 padding[d] = halo.pad_low, halo.pad_high
     return xs, {**params, "padding": tuple(padding)}
 
 
-def repeated(parts: Parts, x: Any, dim: int, name: str, halo: Halo, pads: tuple[bool, bool]) -> Any:
+def repeat_ends(parts: Parts, x: Any, dim: int, name: str, halo: Halo, pads: tuple[bool, bool]) -> Any:
     """Replace elements read beyond the operand by its first or last element, at the ends that windows reach over."""
     first, size = affine(parts.position(parts.split(name)), halo.stride, -halo.low), halo.reach.size
     for reaches, compare, bound, end in zip(pads, ("lt", "ge"), (0, size), (0, size - 1), strict=True):
@@ -125,7 +125,7 @@ def local_scatter(parts: Parts, args: Sequence[Any], params: Params, primitive: 
     for d, name in split.items():
         source, _ = with_halo(parts, source, 0, d, np.zeros((), dtypes.storage(source.dtype)))
         x, found[d] = with_halo(parts, x, 1, d)
-        x = repeated(parts, x, d, name, found[d], pads[d])
+        x = repeat_ends(parts, x, d, name, found[d], pads[d])
         padding[d] = found[d].pad_low, found[d].pad_high
     out = primitive(source, x, **{**params, "padding": tuple(padding)})
     for d, halo in found.items():

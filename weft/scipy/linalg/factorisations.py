@@ -21,7 +21,7 @@ from weft.primitives.linalg.matrix import (
     identity_like,
     matmul,
     real_dtype,
-    resized,
+    resize,
     take_rows,
     triangle,
 )
@@ -251,9 +251,9 @@ def lu(
     factors, _, permutation = lax_linalg.lu(x)
     rows, columns = x.shape[-2:]
     small = min(rows, columns)
-    lower = triangle(resized(factors, rows, small), lower=True, offset=-1)
+    lower = triangle(resize(factors, rows, small), lower=True, offset=-1)
     lower = lax.add(lower, identity_like(lower))
-    upper = triangle(resized(factors, small, columns), lower=False)
+    upper = triangle(resize(factors, small, columns), lower=False)
     inverse = _inverse(permutation)
     if permute_l:
         return take_rows(lower, inverse), upper

@@ -35,7 +35,7 @@ from weft.primitives.linalg.matrix import (
     part,
     real_dtype,
     real_part,
-    resized,
+    resize,
     rows_and_columns,
     scalar,
     triangle,
@@ -371,7 +371,7 @@ def hessenberg(a: ArrayLike, *, calc_q: bool = False, overwrite_a: bool = False,
     whole = identity_like(x)
     if size == 1:
         return h, whole
-    inner = lax_linalg.householder_product(resized(part(packed, (1, size), -2), size - 1, size - 1), taus)
+    inner = lax_linalg.householder_product(resize(part(packed, (1, size), -2), size - 1, size - 1), taus)
     q = lax.pad(inner, np.zeros((), x.dtype), [(0, 0, 0)] * (x.ndim - 2) + [(1, 0, 0), (1, 0, 0)])
     rows, _ = rows_and_columns(x.shape)
     return h, lax.select_n(lax.eq(rows, np.asarray(0, np.int32)), q, whole)

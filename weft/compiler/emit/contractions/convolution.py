@@ -26,7 +26,7 @@ from weft.compiler.emit.emission import Emission, Fusion, Writer, storage
 from weft.compiler.emit.values import row_major
 from weft.compiler.kernel.ir import Index, LoopKind, Value
 from weft.primitives.contraction.convolution import conv_general_dilated
-from weft.primitives.contraction.convolution_shapes import Window, dilated_size
+from weft.primitives.contraction.convolution_shapes import Window, dilate_size
 
 # An operand at an index of its copy.
 Reader = Callable[[Writer, tuple[Index, ...]], Value]
@@ -68,7 +68,7 @@ class Border:
 
     @property
     def padded(self) -> int:
-        inside: Any = dilated_size(self.size, self.dilation)
+        inside: Any = dilate_size(self.size, self.dilation)
         return int(self.before + inside + self.after)
 
     @property
@@ -95,7 +95,7 @@ def get_border(window: Window, phases: Sequence[Phase], dilation: int) -> Border
     size: Any = window.size
     asked = [p for p in phases if p.count and p.taps]
     before = max(0, *(-p.offset for p in asked), 0)
-    end: Any = dilated_size(size, dilation) - 1
+    end: Any = dilate_size(size, dilation) - 1
     after = max(0, *(p.last - end for p in asked), 0)
     return Border(size, before, after, dilation)
 
@@ -230,7 +230,7 @@ def _operand(fusion: Fusion, form: Any, lhs: Any, borders: Sequence[Border]) -> 
                 continue
             inside = index[axis] - border.before
             position = k.position(inside)
-            low, high = k.constant(0, "int64"), k.constant(dilated_size(border.size, border.dilation), "int64")
+            low, high = k.constant(0, "int64"), k.constant(dilate_size(border.size, border.dilation), "int64")
             conditions += [k.compute("ge", position, low), k.compute("lt", position, high)]
             if border.dilation > 1:
                 step = k.constant(border.dilation, "int64")

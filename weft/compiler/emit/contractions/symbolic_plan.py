@@ -21,7 +21,7 @@ from weft.compiler.emit.contractions.tiling import (
 from weft.compiler.target.target import Target
 from weft.indexing.dimension import ceil_divide
 from weft.indexing.expression import Expression, maximum
-from weft.indexing.guards import decided
+from weft.indexing.guards import decide
 
 # Blocks of tiles that are shared by threads, at least, and panels that make a block of several.
 LEAST_BLOCKS, MANY_PANELS = 8, 4
@@ -64,7 +64,7 @@ def symbolic_plan(contraction: ContractionLoops, operands: tuple[Access, Access]
     integers += [result[a] for a in contraction.free]
     works = tuple(f.work for f in operands)
     fixed = (len(contraction.free), len(axes), works, contraction.compute, contraction.whole, target)
-    choice: Choice = decided(_choice, fixed, integers)
+    choice: Choice = decide(_choice, fixed, integers)
     plan = Plan(
         None if choice.lanes is None else axes[choice.lanes],
         choice.width,

@@ -24,7 +24,7 @@ from weft.compiler.target.target import Target
 from weft.ir.context import Trace, context
 from weft.ir.jaxpr import Equation, Jaxpr, Literal
 from weft.ir.types import ArrayType, array_type
-from weft.primitives.collectives import Collective, tree_combined
+from weft.primitives.collectives import Collective, combine_tree
 from weft.primitives.elementwise.arithmetic import add
 from weft.primitives.movement.concatenate import concatenate
 from weft.primitives.movement.shape import broadcast_in_dim, reshape
@@ -162,7 +162,7 @@ def _pieces(value: Any) -> tuple[Piece, ...]:
 @functools.cache
 def _balance(terms: int) -> Any:
     """Return the tree in which the library's routines add this many terms."""
-    return tree_combined(lambda *pair: pair, range(terms))
+    return combine_tree(lambda *pair: pair, range(terms))
 
 
 class _Tables:

@@ -17,7 +17,7 @@ class TermFunctions:
 
     log = staticmethod(log)
     digamma = staticmethod(digamma)
-    repeated = staticmethod(repeat)
+    repeat = staticmethod(repeat)
 
     def zeta(self, s: int, x: Term) -> Term:
         return positive_zeta(x.of(s), x)

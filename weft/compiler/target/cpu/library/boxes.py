@@ -29,7 +29,7 @@ from weft.compiler.target.llvm import (
     zero,
 )
 from weft.compiler.target.target import Target
-from weft.primitives.collectives import tree_combined
+from weft.primitives.collectives import combine_tree
 
 COPY = "weft_copy_boxes"
 _SUM = re.compile(r"weft_sum_([fi])(\d+)_(\d+)_(\d+)$")
@@ -127,6 +127,6 @@ def _add(f: Function, element: Type, type: Type, rows: list[Value], terms: int, 
     size = element.bits // 8
     addresses = [f.offset(row, element, n) for row in rows]
     loaded = [f.load(type, a, size) for a in addresses[:terms]]
-    total = tree_combined(f.fadd if element.kind == "float" else f.add, loaded)
+    total = combine_tree(f.fadd if element.kind == "float" else f.add, loaded)
     for a in addresses[terms:]:
         f.store(total, a, size)

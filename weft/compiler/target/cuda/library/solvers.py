@@ -26,7 +26,7 @@ from weft.primitives.elementwise.select import clamp, where
 from weft.primitives.linalg.cholesky import cholesky
 from weft.primitives.linalg.eigen import eigh
 from weft.primitives.linalg.lu import linear_solve, lu, lu_pivots_to_permutation
-from weft.primitives.linalg.matrix import conjugate, each, flip, part, real_dtype, resized, take_rows, triangle
+from weft.primitives.linalg.matrix import conjugate, each, flip, part, real_dtype, resize, take_rows, triangle
 from weft.primitives.linalg.qr import geqrf, qr
 from weft.primitives.linalg.svd import svd
 from weft.primitives.linalg.triangular import triangular_solve
@@ -204,8 +204,8 @@ def define_qr(x: Any, *, pivoting: bool, full_matrices: bool) -> Any:
     *_, rows, columns = x.shape
     inner = rows if full_matrices else min(rows, columns)
     packed, factors, info = solver(flip(x), routine="geqrf")
-    upper = resized(triangle(flip(packed), lower=False), inner, columns)
-    q, other = solver(resized(packed, inner, rows), factors, routine="orgqr")
+    upper = resize(triangle(flip(packed), lower=False), inner, columns)
+    q, other = solver(resize(packed, inner, rows), factors, routine="orgqr")
     return [_nan_where_failed(other, flip(q))[0], _nan_where_failed(info, upper)[0]]
 
 
