@@ -571,7 +571,7 @@ def test_reshape_keeps_axes_that_stay() -> None:
     flat = reshape_map((s, b, t), (s * b * t,))
     assert reshape_map((s * b * t,), (s, b, t)).then(flat).is_identity
     assert flat.then(reshape_map((s * b * t,), (s, b, t))).is_identity
-    with pytest.raises(ValueError, match="keeps the number of elements"):
+    with pytest.raises(ValueError, match="must keep the number of elements"):
         reshape_map((2, 3), (5,))
 
 
