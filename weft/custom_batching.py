@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from weft.api.custom_rules import mistake, pair_of, path_in, rule_name
+from weft.api.custom_rules import check_pair, mistake, path_in, rule_name
 from weft.api.flat import adopt, check_callable, check_leaves, name_of, signature_of, structure_differences
 from weft.base import tree
 from weft.base.errors import CustomRuleError
@@ -119,7 +119,7 @@ class _Rule:
         count = len(self.constants)
         passed = tree.unflatten(self.in_tree, args[count:])
         flags = list(tree.unflatten(self.in_tree, batched[count:]))
-        result, mapped = pair_of(
+        result, mapped = check_pair(
             self.rule(axis.size, flags, *passed), self.name, "result, which of its leaves are mapped"
         )
         leaves, treedef = tree.flatten(result)

@@ -58,7 +58,7 @@ def test_nested_maps_are_more_axes() -> None:
     inner = weft.pmap(lambda x: lax.psum(x, ("i", "j")) + lax.axis_index("j"), axis_name="j")
     result = weft.pmap(inner, axis_name="i")(X.reshape(4, 2))
     onp.testing.assert_array_equal(result, 28 + onp.arange(2) * onp.ones((4, 1)))
-    with pytest.raises(ArgumentError, match="inside of maps over 4, takes 16 devices"):
+    with pytest.raises(ArgumentError, match="inside of maps over 4, needs 16 devices"):
         weft.pmap(inner, axis_name="i")(onp.ones((4, 4)))
 
 
@@ -71,7 +71,7 @@ def test_under_other_transformations() -> None:
 
 
 def test_errors() -> None:
-    with pytest.raises(ArgumentError, match="over 9 elements takes 9 devices"):
+    with pytest.raises(ArgumentError, match="over 9 elements needs 9 devices"):
         weft.pmap(lambda x: x)(onp.ones(9))
     with pytest.raises(AxisSpecError, match="pmap got inconsistent sizes for array axes to be mapped"):
         weft.pmap(lambda x, y: x)(X, X[:4])
@@ -79,7 +79,7 @@ def test_errors() -> None:
         weft.pmap(lambda x: x, in_axes=None)(X)
     with pytest.raises(AxisSpecError, match="pmap of <lambda>: out_axes 2 does not exist"):
         weft.pmap(lambda x: x, out_axes=2)(X)
-    with pytest.raises(ArgumentTypeError, match="devices is a list of devices"):
+    with pytest.raises(ArgumentTypeError, match="devices must be a list of devices"):
         weft.pmap(lambda x: x, devices=[0])
     with pytest.raises(UnboundAxisError, match="no axis named 'i'"):
         weft.pmap(lambda x: lax.psum(x, "i"))(X)

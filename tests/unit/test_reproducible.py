@@ -184,7 +184,7 @@ def test_errors_where_bits_would_differ() -> None:
     with pytest.raises(ArgumentError, match="x is split over 'd', 't' in one dimension"):
         weft.jit(lambda x: x * 2, reproducible=4)(put(X, P(("d", "t")), mesh_of(2, 2)))
     for wrong in ("x", -1, True, {"d": 0}):
-        with pytest.raises(ArgumentError, match="reproducible is in how many parts"):
+        with pytest.raises(ArgumentError, match="reproducible must be a number of parts"):
             weft.jit(function, reproducible=wrong)
 
 

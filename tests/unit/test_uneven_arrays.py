@@ -305,7 +305,7 @@ def test_what_is_gathered_says_why() -> None:
 def test_what_has_static_shapes_says_what_to_pad_to() -> None:
     with pytest.raises(ArgumentError, match=r"(?s)dimension 0 of size 5 is not a multiple of 4.*pad dimension 0 to 8"):
         weft.shard_map(lambda a: a, mesh=MESH, in_specs=P("x"), out_specs=P("x"))(put("x"))
-    with pytest.raises(ArgumentError, match=r"(?s)5 elements takes 5 devices.*\(4, 2, ...\), padded to 8 elements"):
+    with pytest.raises(ArgumentError, match=r"(?s)5 elements needs 5 devices.*\(4, 2, ...\), padded to 8 elements"):
         weft.pmap(lambda a: a, devices=DEVICES[:4])(VALUES)
     typed = NamedSharding(EXPLICIT, P("x"))
     whole = weft.device_put(VALUES, NamedSharding(EXPLICIT, P()))

@@ -1,7 +1,7 @@
-"""`custom_jvp`, `custom_vjp` and `custom_gradient`: functions whose derivatives the user writes.
+"""`custom_jvp`, `custom_vjp` and `custom_gradient`: functions with derivative rules of the user.
 
-On values that are known, the function and its rules run as plain Python, so that they may look at numbers; otherwise
-the function is staged, once per signature, to a jaxpr.
+On concrete values the function and its rules run as plain Python, so that they may branch on numbers; otherwise the
+function is staged to a jaxpr, once per signature.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from weft.api.custom_rules import (
     CustomVJPPrimal as CustomVJPPrimal,
     Promise,
     SymbolicZero as SymbolicZero,
-    checked_cotangents,
-    checked_jvp,
-    checked_residuals,
+    check_cotangents,
+    check_jvp,
+    check_pair,
+    check_residuals,
     custom_vjp_primal_tree_values as custom_vjp_primal_tree_values,
-    pair_of,
     rule_name,
     zero_from_primal as zero_from_primal,
 )
@@ -54,11 +54,11 @@ from weft.trace.tracer import Tracer
 from weft.transforms.jvp import JVPTrace, JVPTracer
 from weft.transforms.linearize import TangentTrace
 
-LIMIT = 1024  # signatures remembered per function
+LIMIT = 1024  # signatures cached per function
 
 
 class MissingDerivativeError(CustomRuleError, AttributeError):
-    """A function with a derivative of its own was used before the rule was operands; an `AttributeError`, as in JAX."""
+    """Raised if a function with custom derivatives is used before its rule is set; an `AttributeError`, as in JAX."""
 
 
 Parameters = ParamSpec("Parameters")
@@ -66,7 +66,7 @@ Result = TypeVar("Result")
 
 
 class CustomFunction(Generic[Parameters, Result]):
-    """What both kinds share: arguments that are not differentiated, and calls staged once per signature."""
+    """Base of `custom_jvp` and `custom_vjp`: non-differentiated arguments, and calls staged once per signature."""
 
     primitive: Any
 
@@ -85,11 +85,11 @@ class CustomFunction(Generic[Parameters, Result]):
         self._cache: Memo[Any, Any] = Memo(LIMIT)
 
     def positional(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-        """All arguments by position, defaults filled in, as the rules take them."""
+        """Return all arguments by position, with defaults filled in, in the form that rules take."""
         signature = signature_of(self.fun)
         if signature is None:
             if kwargs:
-                what = f"{name_of(self.fun)} has no signature to read, so its arguments are passed by position."
+                what = f"{name_of(self.fun)} has no readable signature, so its arguments must be passed by position."
                 raise CustomRuleError(what, received=f"by name: {', '.join(kwargs)}", at=user_line())
             return args
         bound = signature.bind(*args, **kwargs)
@@ -116,25 +116,25 @@ class CustomFunction(Generic[Parameters, Result]):
             leaves, in_tree = tree.flatten((chosen, {}))
         check_leaves(self.fun, type(self).__name__, leaves, chosen, {}, self.chosen_names(len(operands)))
         if isinstance(context.trace, KnownTrace) and not any(isinstance(leaf, Tracer) for leaf in leaves):
-            # Computed at once, like everything whose operands are known.
+            # Operations on concrete operands are evaluated at once under this trace.
             chosen, _ = tree.unflatten(in_tree, map(with_aval, leaves))
             result = self.with_held(self.fun, held, len(operands))(*chosen)
             return result
-        if all(known(leaf) for leaf in leaves) and running(context.trace):
+        if all(is_known(leaf) for leaf in leaves) and is_running(context.trace):
             result = self.run([with_aval(leaf) for leaf in leaves], in_tree, held, len(operands))
             return result
-        jaxpr, constants, out_tree, rule = self.staged(leaves, in_tree, held, len(operands))
+        jaxpr, constants, out_tree, rule = self.get_jaxpr(leaves, in_tree, held, len(operands))
         results = self.primitive(*constants, *leaves, call_jaxpr=jaxpr, rule=rule, num_consts=len(constants))
         result = tree.unflatten(out_tree, results)
         return result
 
     def chosen_names(self, count: int) -> list[str]:
-        """The names of the differentiated arguments, of `count` in all."""
+        """Return the names of the differentiated arguments among `count` arguments."""
         names = parameter_names(self.fun, count) or [f"argument {i}" for i in range(count)]
         return [n for i, n in enumerate(names) if i not in self.nondiff_argnums]
 
     def run(self, leaves: Sequence[Any], in_tree: Any, held: tuple[Any, ...], count: int) -> Any:
-        """The function, or its rule where it is differentiated, as plain Python on values that are known."""
+        """Run the function on concrete values as plain Python, or its rule if it is differentiated."""
         promise = Promise()
         rule = self.make_rule(in_tree, [get_aval(leaf) for leaf in leaves], held, count, promise)
         out = OutTree()
@@ -143,8 +143,8 @@ class CustomFunction(Generic[Parameters, Result]):
         )
         return tree.unflatten(out.treedef if promise.treedef is None else promise.treedef, results)
 
-    def staged(self, leaves: Sequence[Any], in_tree: Any, held: tuple[Any, ...], count: int) -> Any:
-        """The function's jaxpr, its constants, its result tree and its rule; cached by signature."""
+    def get_jaxpr(self, leaves: Sequence[Any], in_tree: Any, held: tuple[Any, ...], count: int) -> Any:
+        """Return the jaxpr of the function, its constants, its result tree and its rule, cached by signature."""
         types = tuple(get_aval(leaf) for leaf in leaves)
         key = self.cache_key(in_tree, types, held)
         found = self._cache.get(key) if key is not None else None
@@ -155,7 +155,8 @@ class CustomFunction(Generic[Parameters, Result]):
         return found
 
     def cache_key(self, in_tree: Any, types: Any, held: tuple[Any, ...]) -> Any:
-        if any(isinstance(leaf, Tracer) for leaf in tree.leaves(held)) or has_boxes(in_tree):
+        """Return the key of a call, or None if the result cannot be cached."""
+        if any(isinstance(leaf, Tracer) for leaf in tree.leaves(held)) or has_refs(in_tree):
             return None
         statics = tuple((type(h), h) for h in held)
         key = (in_tree, types, statics, config.key(), context.axes_key(), self.rules())
@@ -166,17 +167,18 @@ class CustomFunction(Generic[Parameters, Result]):
         return key
 
     def with_held(self, function: Callable[..., Any], held: tuple[Any, ...], count: int) -> Callable[..., Any]:
-        """`function` of the differentiated arguments alone."""
+        """Return `function` of the differentiated arguments only."""
         by_index = dict(zip(self.nondiff_argnums, held, strict=False))
 
         @wraps(function)
         def partial(*chosen: Any) -> Any:
-            rest = iter(without_boxes(chosen))
+            rest = iter(unbox_refs(chosen))
             return function(*(by_index[i] if i in by_index else next(rest) for i in range(count)))
 
         return partial
 
     def prepare(self, in_tree: Any, types: tuple[Type, ...], held: tuple[Any, ...], count: int) -> Any:
+        """Stage the function, and make the rule for its types."""
         out = OutTree()
         function = flat_function(self.with_held(self.fun, held, count), in_tree, out)
         where = f"{name_of(self.fun)}, {type(self).__name__} at {user_line()}"
@@ -185,23 +187,23 @@ class CustomFunction(Generic[Parameters, Result]):
         return constants_to_arguments(jaxpr), constants, out.treedef, rule
 
     def rules(self) -> tuple[Any, ...]:
-        """The user's rules, as part of a cache key."""
-        raise NotSupportedError("a custom function is a custom_jvp or a custom_vjp")
+        """Return the user's rules, as part of a cache key."""
+        raise NotSupportedError("A custom function must be a custom_jvp or a custom_vjp.")
 
     def check_rules(self) -> None:
-        """Raise when the rules are not set yet."""
-        raise NotSupportedError("a custom function is a custom_jvp or a custom_vjp")
+        """Raise unless the rules are set."""
+        raise NotSupportedError("A custom function must be a custom_jvp or a custom_vjp.")
 
     def make_rule(self, in_tree: Any, types: Any, held: Any, count: int, promise: Promise) -> Any:
-        """The rule for arguments of this structure and these types, as the primitive takes it."""
-        raise NotSupportedError("a custom function is a custom_jvp or a custom_vjp")
+        """Return the rule for arguments of this structure and these types, in the form that the primitive takes."""
+        raise NotSupportedError("A custom function must be a custom_jvp or a custom_vjp.")
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else functools.partial(self, instance)
 
 
 class HeldRef:
-    """A mutable array among the arguments: a node without leaves, since it is passed to rules as it is."""
+    """Mutable array among the arguments: a node without leaves, passed to rules unchanged."""
 
     __slots__ = ("ref",)
 
@@ -213,34 +215,34 @@ class HeldRef:
 tree.register_pytree_node(HeldRef, lambda held: ((), held.ref), lambda ref, _: HeldRef(ref))
 
 
-def without_boxes(value: Any) -> Any:
-    """A tree with the mutable arrays themselves."""
+def unbox_refs(value: Any) -> Any:
+    """Replace each `HeldRef` of a tree by its mutable array."""
     is_box = lambda leaf: isinstance(leaf, HeldRef)
     return tree.map(lambda leaf: leaf.ref if is_box(leaf) else leaf, value, is_leaf=is_box)
 
 
-def has_boxes(treedef: tree.PyTreeDef) -> bool:
-    """Whether there are mutable arrays in a structure."""
+def has_refs(treedef: tree.PyTreeDef) -> bool:
+    """Return whether a structure contains mutable arrays."""
     node = treedef.node_data()
-    return node is not None and (node[0] is HeldRef or any(map(has_boxes, treedef.children())))
+    return node is not None and (node[0] is HeldRef or any(map(has_refs, treedef.children())))
 
 
-def known(value: Any) -> bool:
-    """Whether the numbers behind a value are there, below any differentiation."""
+def is_known(value: Any) -> bool:
+    """Return whether a value is concrete, apart from differentiation."""
     while type(value) is JVPTracer:
         value = value.primal
     return not isinstance(value, Tracer)
 
 
-def running(trace: Trace) -> bool:
-    """Whether operations under this trace run at once, differentiated or not."""
+def is_running(trace: Trace) -> bool:
+    """Return whether operations under this trace are evaluated at once, differentiated or not."""
     while isinstance(trace, (JVPTrace, TangentTrace)):
         trace = trace.parent
     return trace is EVALUATION
 
 
 def run_under(trace: Trace, function: Callable[..., list[Any]], rule: Any, values: Sequence[Any]) -> list[Any]:
-    """Results of a flat function on known values, by its rule where `trace` differentiates it."""
+    """Run a flat function on concrete values, by its rule if `trace` differentiates it."""
     if trace is EVALUATION:
         return function(*values)
     assert isinstance(trace, (JVPTrace, TangentTrace))
@@ -250,16 +252,16 @@ def run_under(trace: Trace, function: Callable[..., list[Any]], rule: Any, value
         pairs = [trace.split(v) for v in values]
         primals = [p for p, _ in pairs]
         if all(type(t) is Zero for _, t in pairs):
-            with naming_closure(rule):
+            with name_closure(rule):
                 return run_under(trace.parent, function, rule, primals)
-        with naming_closure(rule):
+        with name_closure(rule):
             results, tangents = rule.push(primals, [t for _, t in pairs])
     return [trace.join(r, t) for r, t in zip(results, tangents, strict=True)]
 
 
 @contextmanager
-def naming_closure(rule: Any) -> Iterator[None]:
-    """A traced value that a function with rules meets without its being an argument: say what to do about it."""
+def name_closure(rule: Any) -> Iterator[None]:
+    """Replace the error for a traced value that a function with rules closes over by one that says what to do."""
     try:
         yield
     except UnexpectedTracerError as error:
@@ -272,13 +274,13 @@ def naming_closure(rule: Any) -> Iterator[None]:
 
 
 class custom_jvp(CustomFunction[Parameters, Result]):
-    """A function with its own forward-mode rule: set it with `defjvp` or, per argument, `defjvps`.
+    """Function with its own forward-mode rule: set it with `defjvp` or, per argument, `defjvps`.
 
     The rule takes `(primals, tangents)`, after the arguments in `nondiff_argnums`, and returns results and tangents.
 
     Args:
         fun: the function.
-        nondiff_argnums: positions of arguments that are not differentiated, which the rule gets first.
+        nondiff_argnums: positions of arguments that are not differentiated; the rule receives them first.
         nondiff_argnames: the same by name.
 
     >>> import weft
@@ -299,14 +301,15 @@ class custom_jvp(CustomFunction[Parameters, Result]):
     symbolic_zeros = False
 
     def defjvp(self, jvp: Callable[..., Any], symbolic_zeros: bool = False) -> Callable[..., Any]:
-        """Set the rule; returns it, so that it can decorate."""
+        """Set the rule, and return it, so that this can be a decorator."""
         self.jvp, self.symbolic_zeros = jvp, symbolic_zeros
         return jvp
 
     def defjvps(self, *jvps: Callable[..., Any] | None) -> None:
-        """Set a rule per argument: `rule(tangent, result, *arguments)` returns its part of the tangent; None: zero."""
+        """Set a rule per argument: `rule(tangent, result, *arguments)` returns its part of the tangent; None means
+        zero."""
         if self.nondiff_argnums:
-            raise ArgumentTypeError("defjvps does not go with nondiff_argnums.", fix="use defjvp")
+            raise ArgumentTypeError("defjvps cannot be combined with nondiff_argnums.", fix="use defjvp")
 
         def jvp(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
             call: Callable[..., Any] = self
@@ -333,7 +336,7 @@ class custom_jvp(CustomFunction[Parameters, Result]):
         def call(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[list[Any], list[Any]]:
             full = [(SymbolicZero(t.aval) if symbolic else instantiate(t)) if type(t) is Zero else t for t in tangents]
             pair = jvp(*held, tree.unflatten(in_tree, primals)[0], tree.unflatten(in_tree, full)[0])
-            return checked_jvp(rule, pair, promise)
+            return check_jvp(rule, pair, promise)
 
         def make(nonzero: Mask) -> Jaxpr:
             def function(*flat: Any) -> list[Any]:
@@ -352,7 +355,7 @@ def _add(a: Any, b: Any) -> Any:
 
 
 class custom_vjp(CustomFunction[Parameters, Result]):
-    """A function with its own reverse-mode rules: set them with `defvjp(fwd, bwd)`.
+    """Function with its own reverse-mode rules: set them with `defvjp(fwd, bwd)`.
 
     `fwd` takes the function's arguments and returns (results, residuals); `bwd` takes the arguments in
     `nondiff_argnums`, the residuals and the cotangents of the results, and returns one cotangent per differentiated
@@ -360,7 +363,7 @@ class custom_vjp(CustomFunction[Parameters, Result]):
 
     Args:
         fun: the function.
-        nondiff_argnums: positions of arguments that are not differentiated, which `bwd` gets first.
+        nondiff_argnums: positions of arguments that are not differentiated; `bwd` receives them first.
         nondiff_argnames: the same by name.
 
     >>> import weft
@@ -420,14 +423,14 @@ class _UserRules:
         self.saved: dict[Mask, tuple[Any, list[Type]]] = {}  # structure and types of residuals, for staged rules
 
     def run_forward(self, nonzero: Mask, args: Sequence[Any]) -> tuple[list[Any], list[Any], Any]:
-        """Results, residuals and the structure of these."""
+        """Return results, residuals and the structure of the residuals."""
         passed = [CustomVJPPrimal(x, n) for x, n in zip(args, nonzero, strict=True)] if self.symbolic else args
         rule = rule_name("forward rule", self.function.fwd, self.function.fun)  # type: ignore[arg-type]
-        result, residuals = pair_of(self.fwd(*tree.unflatten(self.in_tree, passed)[0]), rule, "results, residuals")
-        return self.promise.check(rule, result), *checked_residuals(rule, residuals)
+        result, residuals = check_pair(self.fwd(*tree.unflatten(self.in_tree, passed)[0]), rule, "results, residuals")
+        return self.promise.check(rule, result), *check_residuals(rule, residuals)
 
     def run_backward(self, structure: Any, residuals: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
-        """A cotangent, or `Zero`, for each argument leaf."""
+        """Return a cotangent, or `Zero`, for each argument leaf."""
         symbolic = self.symbolic
         passed = [(SymbolicZero(c.aval) if symbolic else instantiate(c)) if type(c) is Zero else c for c in cotangents]
         assert self.promise.treedef is not None
@@ -435,14 +438,17 @@ class _UserRules:
         found = self.bwd(*self.held, structure.restore(residuals), result)
         rule = rule_name("backward rule", self.bwd, self.function.fun)
         names = lambda i: self.function.chosen_names(self.count)[i]
-        return checked_cotangents(rule, found, self.in_tree, self.types, names)
+        return check_cotangents(rule, found, self.in_tree, self.types, names)
 
     def start(self, nonzero: Mask, args: Sequence[Any]) -> tuple[list[Any], list[Any], Pullback]:
+        """Run the forward rule; return results, residuals and the pullback."""
         results, residuals, structure = self.run_forward(nonzero, args)
         pull = Pullback(name_of(self.function.fun), lambda saved, cts: self.run_backward(structure, saved, cts))
         return results, residuals, pull
 
     def forward(self, nonzero: Mask) -> Jaxpr:
+        """Stage the forward rule."""
+
         def function(*flat: Any) -> list[Any]:
             results, residuals, structure = self.run_forward(nonzero, flat)
             self.saved[nonzero] = (structure, [get_aval(r) for r in residuals])
@@ -451,6 +457,7 @@ class _UserRules:
         return stage_subjaxpr(function, self.types, name=f"forward of {name_of(self.function.fun)}")
 
     def backward(self, nonzero: Mask, cotangents: Mask) -> Jaxpr:
+        """Stage the backward rule."""
         if nonzero not in self.saved:
             self.forward(nonzero)
         structure, types = self.saved[nonzero]
@@ -464,7 +471,7 @@ class _UserRules:
 
 
 def custom_gradient(fun: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that returns `(results, pullback)` turned into one with that pullback as its derivative.
+    """Use the pullback that a function returns as its derivative.
 
     Args:
         fun: a function that returns its result and a pullback, from a cotangent of the result to a tuple of cotangents
@@ -481,14 +488,14 @@ def custom_gradient(fun: Callable[..., Any]) -> Callable[..., Any]:
 
     @boundary
     @wraps(fun)
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
+    def with_gradient(*args: Any, **kwargs: Any) -> Any:
         pullbacks: list[tuple[Jaxpr, Any]] = []
 
         def value(*chosen: Any) -> Any:
             return fun(*chosen, **kwargs)[0]
 
         def forward(*chosen: Any) -> Any:
-            results, pullback = pair_of(fun(*chosen, **kwargs), f"`{name_of(fun)}`", "results, pullback")
+            results, pullback = check_pair(fun(*chosen, **kwargs), f"`{name_of(fun)}`", "results, pullback")
             leaves, out_tree = tree.flatten(results)
             out = OutTree()
 
@@ -511,11 +518,12 @@ def custom_gradient(fun: Callable[..., Any]) -> Callable[..., Any]:
         function.defvjp(forward, backward)
         return function(*args)
 
-    return wrapped
+    return with_gradient
 
 
 def closure_convert(fun: Callable[..., Any], *example_args: Any) -> tuple[Callable[..., Any], list[Any]]:
-    """`fun` without its traced closure: a function of its arguments and the values it closed over, and those values."""
+    """Convert the traced closure of a function to arguments; return a function of its arguments and the captured
+    values, and these values."""
     leaves, in_tree = tree.flatten((example_args, {}))
     check_leaves(fun, "closure_convert", leaves, example_args, {})
     out = OutTree()
@@ -525,15 +533,15 @@ def closure_convert(fun: Callable[..., Any], *example_args: Any) -> tuple[Callab
     held = [c for c, h in zip(constants, hoisted, strict=True) if not h]
     opened = constants_to_arguments(jaxpr)
 
-    def converted(*args_and_constants: Any) -> Any:
+    def of_arguments(*args_and_constants: Any) -> Any:
         count = len(example_args)
         args, captured = args_and_constants[:count], iter(args_and_constants[count:])
         others = iter(held)
         flat, treedef = tree.flatten((tuple(args), {}))
         if treedef != in_tree:
-            what = f"The converted {name_of(fun)} takes arguments in the structure of the example."
+            what = f"The arguments of the converted {name_of(fun)} must have the structure of the example."
             raise ArgumentTypeError(what, received=f"{treedef} for {in_tree}")
         values = [next(captured) if h else next(others) for h in hoisted]
         return tree.unflatten(out.treedef, replay(opened, *values, *flat))
 
-    return converted, [c for c, h in zip(constants, hoisted, strict=True) if h]
+    return of_arguments, [c for c, h in zip(constants, hoisted, strict=True) if h]

@@ -1,4 +1,4 @@
-"""What rules of `custom_jvp` and `custom_vjp` receive and return, checked against the function they belong to."""
+"""Values that rules of `custom_jvp` and `custom_vjp` receive and return, and the checks of returned values."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from weft.trace.refs import Ref
 
 
 class SymbolicZero:
-    """A tangent or cotangent that is zero, in rules that asked for symbolic zeros.
+    """Zero tangent or cotangent, in rules that asked for symbolic zeros.
 
     Args:
         aval: the type of the zeros: shape and dtype.
@@ -59,7 +59,7 @@ class SymbolicZero:
 
 
 def zero_from_primal(val: Any, symbolic_zeros: bool = False) -> Any:
-    """A zero tangent for each value of a tree; with `symbolic_zeros` as a `SymbolicZero`."""
+    """Return a zero tangent for each value of a tree; with `symbolic_zeros` as a `SymbolicZero`."""
 
     def one(value: Any) -> Any:
         zero = SymbolicZero.from_primal_value(value)
@@ -69,7 +69,7 @@ def zero_from_primal(val: Any, symbolic_zeros: bool = False) -> Any:
 
 
 class CustomVJPPrimal:
-    """What a forward rule with symbolic zeros receives for an argument: its value, and whether it is differentiated."""
+    """Argument of a forward rule with symbolic zeros: its value, and whether it is differentiated (`perturbed`)."""
 
     def __init__(self, value: Any, perturbed: bool):
         self.value, self.perturbed = value, perturbed
@@ -79,19 +79,20 @@ class CustomVJPPrimal:
 
 
 def custom_vjp_primal_tree_values(tree: Any) -> Any:
-    """The values of a tree of `CustomVJPPrimal`, which a forward rule with symbolic zeros gets."""
+    """Return the values of a tree of `CustomVJPPrimal`."""
 
-    def value_of(leaf: Any) -> Any:
+    def get_value(leaf: Any) -> Any:
         if not isinstance(leaf, CustomVJPPrimal):
-            what = "custom_vjp_primal_tree_values takes a tree of CustomVJPPrimal."
+            what = "custom_vjp_primal_tree_values: the argument must be a tree of CustomVJPPrimal."
             raise ArgumentTypeError(what, received=f"{leaf!r} of type {type(leaf).__name__}")
         return leaf.value
 
-    return map_tree(value_of, tree, is_leaf=lambda leaf: isinstance(leaf, CustomVJPPrimal))
+    return map_tree(get_value, tree, is_leaf=lambda leaf: isinstance(leaf, CustomVJPPrimal))
 
 
 class Promise:
-    """What a function returns: known from staging it, or taken from the first results of its rule."""
+    """Structure and types of the result of a function: known from staging it, or taken from the first results of its
+    rule."""
 
     __slots__ = ("treedef", "types")
 
@@ -99,7 +100,7 @@ class Promise:
         self.treedef, self.types = treedef, types
 
     def check(self, rule: str, result: Any) -> list[Any]:
-        """The leaves of what a rule returns as the function's result, if it is the one promised."""
+        """Return the leaves of a rule's result; raise unless structure and types are those of the function's result."""
         leaves, treedef = tree.flatten(result)
         for path, leaf in tree.leaves_with_path(result):
             if not is_value(leaf):
@@ -120,38 +121,39 @@ class Promise:
 
 
 def path_in(treedef: tree.PyTreeDef, i: int, word: str = "result") -> str:
-    """The path of leaf `i` of a structure."""
+    """Return the path of leaf `i` of a structure."""
     paths = [p for p, _ in tree.leaves_with_path(tree.unflatten(treedef, range(treedef.num_leaves)))]
     return word + tree.keystr(paths[i])
 
 
 def mistake(what: str, received: str, fix: str | None = None) -> CustomRuleError:
+    """Return the error for a rule's mistake, with the user's line."""
     return CustomRuleError(what, received=received, fix=fix, at=user_line())
 
 
 def rule_name(word: str, rule: Callable[..., Any], function: Callable[..., Any]) -> str:
-    """A rule in messages: what it is, of which function, and where it is defined."""
+    """Describe a rule in messages: kind, function and source line."""
     code = getattr(rule, "__code__", None)
     line = f", {Location(code, 0).file_and_line()}," if code is not None else ""
     return f"The {word} `{name_of(rule)}`{line} of `{name_of(function)}`"
 
 
 def in_words(value: Any) -> str:
-    """What a rule returned, by kind."""
+    """Describe the kind of a returned value."""
     if isinstance(value, (tuple, list)):
         return f"a {type(value).__name__} of length {len(value)}"
     return f"one array of type {get_aval(value).short()}" if is_value(value) else f"a {type(value).__name__}"
 
 
-def pair_of(value: Any, rule: str, parts: str) -> tuple[Any, Any]:
-    """A rule's result that must be a pair."""
+def check_pair(value: Any, rule: str, parts: str) -> tuple[Any, Any]:
+    """Return the two parts of a pair; raise if a rule returned something else."""
     if not isinstance(value, (tuple, list)) or len(value) != 2:
         raise mistake(f"{rule} must return a pair ({parts}).", in_words(value), f"return {parts}")
     return value[0], value[1]
 
 
-def converted(value: Any, expected: Any, precision: bool = False) -> Any:
-    """A tangent in the type it must have, or None when it is of another: a Python number takes any dtype, and with
+def convert_tangent(value: Any, expected: Any, precision: bool = False) -> Any:
+    """Convert a tangent to the expected type; None if that is not possible. A Python number takes any dtype, and with
     `precision` so does an array of the same kind."""
     aval: Any = get_aval(value)
     if expected.accepts(aval):
@@ -166,9 +168,9 @@ def is_zero(leaf: Any) -> bool:
     return isinstance(leaf, SymbolicZero)
 
 
-def checked_jvp(rule: str, pair: Any, promise: Promise) -> tuple[list[Any], list[Any]]:
-    """Results and tangents (some `Zero`) of a jvp rule."""
-    result, tangent = pair_of(pair, rule, "results, tangents")
+def check_jvp(rule: str, pair: Any, promise: Promise) -> tuple[list[Any], list[Any]]:
+    """Return results and tangents (some of them `Zero`) of a jvp rule; raise if it did not return these."""
+    result, tangent = check_pair(pair, rule, "results, tangents")
     results = promise.check(rule, result)
     tangents, tangent_tree = tree.flatten(tangent, is_leaf=is_zero)
     assert promise.treedef is not None
@@ -178,7 +180,7 @@ def checked_jvp(rule: str, pair: Any, promise: Promise) -> tuple[list[Any], list
     values = []
     for i, (r, t) in enumerate(zip(results, tangents, strict=True)):
         expected = get_aval(r).tangent()
-        value = Zero(expected) if is_zero(t) or not inexact(get_aval(r)) else converted(t, expected)
+        value = Zero(expected) if is_zero(t) or not inexact(get_aval(r)) else convert_tangent(t, expected)
         if value is None:
             what = f"{rule} must return tangents of the shape and dtype of the results."
             received = f"{get_aval(t).short()} for {expected.short()} at {path_in(promise.treedef, i, 'tangents')}"
@@ -188,8 +190,8 @@ def checked_jvp(rule: str, pair: Any, promise: Promise) -> tuple[list[Any], list
 
 
 class Residuals:
-    """The structure of what a forward rule saves. Python numbers in it stay what they are, for the backward rule to
-    look at."""
+    """Structure of the residuals of a forward rule. Python numbers among them stay numbers, so that the backward rule
+    may branch on them."""
 
     __slots__ = ("scalars", "treedef")
 
@@ -197,14 +199,14 @@ class Residuals:
         self.treedef, self.scalars = treedef, scalars
 
     def restore(self, arrays: Sequence[Any]) -> Any:
-        """What was saved, from its arrays."""
+        """Return the residuals, from their arrays."""
         rest, scalars = iter(arrays), self.scalars
         leaves = [scalars[i] if i in scalars else next(rest) for i in range(self.treedef.num_leaves)]
         return tree.unflatten(self.treedef, leaves)
 
 
-def checked_residuals(rule: str, residuals: Any) -> tuple[list[Any], Residuals]:
-    """The arrays among what a forward rule saves, and its structure."""
+def check_residuals(rule: str, residuals: Any) -> tuple[list[Any], Residuals]:
+    """Return the arrays among a forward rule's residuals, and their structure."""
     for path, leaf in tree.leaves_with_path(residuals):
         if not is_value(leaf) and not isinstance(leaf, Ref):
             received = f"{leaf!r} of type {type(leaf).__name__} at residuals{tree.keystr(path)}"
@@ -214,14 +216,14 @@ def checked_residuals(rule: str, residuals: Any) -> tuple[list[Any], Residuals]:
     return [with_aval(leaf) for i, leaf in enumerate(leaves) if i not in scalars], Residuals(treedef, scalars)
 
 
-def matched(part: tree.PyTreeDef, value: Any) -> list[Any] | None:
-    """A cotangent for each leaf of an argument of structure `part`, None where it is zero: that of a whole subtree may
-    be None, and a number for a subtree of one leaf is its cotangent. None if the structures differ."""
+def match_cotangents(part: tree.PyTreeDef, value: Any) -> list[Any] | None:
+    """Return a cotangent for each leaf of an argument of structure `part`, None for zeros; None if the structures
+    differ. None stands for the zeros of a whole subtree, and a number for a subtree with one leaf."""
     if value is None or is_zero(value):
         return [None] * part.num_leaves
     if part.num_leaves == 1 and is_value(value):
         return [value]
-    if tree.treedef_is_leaf(part) and part.num_leaves:  # a node without children is none
+    if tree.treedef_is_leaf(part) and part.num_leaves:  # a node without children is no leaf
         return [value]
     leaves: list[Any] = []
     children = tree.treedef_children(part)
@@ -231,7 +233,7 @@ def matched(part: tree.PyTreeDef, value: Any) -> list[Any] | None:
         return None
     parts = tree.leaves(value, is_leaf=lambda x: x is not value)
     for child, own in zip(children, parts, strict=True):
-        found = matched(child, own)
+        found = match_cotangents(child, own)
         if found is None:
             return None
         leaves.extend(found)
@@ -239,16 +241,17 @@ def matched(part: tree.PyTreeDef, value: Any) -> list[Any] | None:
 
 
 def zeros_for(value: Any, aval: Type) -> Any:
-    """The cotangent that a backward rule says is zero. For None it is an array of zeros, not a symbolic zero: so the
-    backward rule of what computed the argument is called, which may return other cotangents than zeros."""
+    """Return the zero cotangent that a backward rule means by None or a symbolic zero. For None it is an array of
+    zeros, so that the backward rule of the function that computed the argument runs, which may return other cotangents
+    than zeros."""
     zero = Zero(aval.cotangent())
     return instantiate(zero) if value is None and inexact(aval) else zero
 
 
-def checked_cotangents(
+def check_cotangents(
     rule: str, found: Any, in_tree: Any, types: Sequence[Type], names: Callable[[int], str]
 ) -> list[Any]:
-    """One cotangent (or `Zero`) per argument leaf: None means zeros, and a symbolic zero too, also for a whole
+    """Return one cotangent (or `Zero`) per argument leaf; None and symbolic zeros mean zeros, also for a whole
     argument."""
     parts = tree.treedef_children(tree.treedef_children(in_tree)[0])
     if not isinstance(found, (tuple, list)) or len(found) != len(parts):
@@ -262,14 +265,14 @@ def checked_cotangents(
         if value is None or is_zero(value):
             flat.extend(zeros_for(value, t) for t in own)
             continue
-        leaves = matched(part, value)
+        leaves = match_cotangents(part, value)
         if leaves is None:
             what = f"{rule} must return the cotangent of `{names(i)}` in its structure."
             structure = tree.structure(value, is_leaf=lambda x: x is None or is_zero(x))
             raise mistake(what, structure_differences(part, structure, ()))
         for k, (leaf, t) in enumerate(zip(leaves, own, strict=True)):
             zero = leaf is None or is_zero(leaf) or not inexact(t)
-            ct = zeros_for(leaf, t) if zero else converted(leaf, t.cotangent(), True)
+            ct = zeros_for(leaf, t) if zero else convert_tangent(leaf, t.cotangent(), True)
             if ct is None:
                 argument = path_in(part, k, names(i))
                 what = f"{rule} must return a cotangent of the shape and dtype of `{argument}`."

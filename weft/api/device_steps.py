@@ -1,4 +1,4 @@
-"""Running a program for many devices step by step in Python: one device after the other, from collective to collective.
+"""Run a program for many devices step by step in Python: one device after the other, from collective to collective.
 
 Each device computes by the meaning of operations, in a thread of its own; only one of them runs at a time, in the order
 of the mesh, so that every run is the same.
@@ -33,8 +33,8 @@ from weft.sharding.mesh import Mesh
 
 @dataclass(frozen=True)
 class DeviceStop:
-    """A device in front of a collective: which device, its position along each axis of the mesh, the collective and the
-    axes that it goes over, the line that needs it, the operands of this device, and how many stops it had before."""
+    """Device that reached a collective: its index and position along each axis of the mesh, the collective and its
+    axes, the line that needs it, the operands of this device, and the number of earlier stops."""
 
     device: Device
     index: int
@@ -54,25 +54,25 @@ class DeviceStop:
 def devices(
     f: Callable[..., Any], hook: Callable[[DeviceStop], None] | None = None, *, breakpoint: int | None = None
 ) -> Callable[..., Any]:
-    """A function that runs `f`, whose arguments are on a mesh, device by device. In front of each collective `hook` is
-    called for each device with a `DeviceStop`, in the order of the mesh; without one it is printed. `breakpoint` is the
-    index of a device in front of whose collectives the debugger is entered, where `stop` is what it stopped at.
+    """Run a function of arrays on a mesh device by device. `hook` is called with a `DeviceStop` each time that a device
+    reaches a collective, in the order of the mesh; without it the stop is printed. `breakpoint` is the index of a
+    device whose collectives enter the debugger, with the `DeviceStop` as `stop`.
 
     The results are those of `f`, computed by the meaning of each operation: the last bits may differ.
     """
     check_callable(f, "debug.devices")
 
-    def shown(stop: DeviceStop) -> None:
+    def show(stop: DeviceStop) -> None:
         if hook is not None:
             hook(stop)
         if breakpoint == stop.index:
-            entered(stop)
+            enter_debugger(stop)
         elif hook is None and breakpoint is None:
             print(stop)
 
     @boundary
     @wraps(f)
-    def stepped(*args: Any, **kwargs: Any) -> Any:
+    def function(*args: Any, **kwargs: Any) -> Any:
         traced = jit(f).trace(*args, **kwargs)
         operands = [*traced._constants, *tree.leaves((args, kwargs))]
         mesh = traced._staged.find_mesh(operands)
@@ -83,22 +83,26 @@ def devices(
                 at=user_line(),
             )
         if mesh.is_multi_process:
-            raise ArgumentError("debug.devices runs the devices of one process.", received=str(mesh), at=user_line())
+            raise ArgumentError(
+                "debug.devices needs a mesh whose devices all belong to this process.",
+                received=str(mesh),
+                at=user_line(),
+            )
         compiled = traced._staged.compile_for_mesh(operands, mesh)
-        results = Steps(compiled, mesh, shown).run(operands)
+        results = Steps(compiled, mesh, show).run(operands)
         return tree.unflatten(traced.out_tree, results)
 
-    return stepped
+    return function
 
 
-def entered(stop: DeviceStop) -> None:
-    """Enter the debugger: `stop` is the device and what it stopped at."""
+def enter_debugger(stop: DeviceStop) -> None:
+    """Enter the debugger with the stop as local variable."""
     builtins.breakpoint()
 
 
 @dataclass
 class Runner:
-    """A device: its thread and what it waits for."""
+    """Device with its thread and the state that it waits in."""
 
     index: int
     position: dict[Any, int]
@@ -112,10 +116,10 @@ class Runner:
 
 
 class Steps:
-    """A program that is run by one device after the other."""
+    """Program that runs on one device after the other."""
 
-    def __init__(self, compiled: Any, mesh: Mesh, shown: Callable[[DeviceStop], None]) -> None:
-        self.compiled, self.mesh, self.shown = compiled, mesh, shown
+    def __init__(self, compiled: Any, mesh: Mesh, show: Callable[[DeviceStop], None]) -> None:
+        self.compiled, self.mesh, self.show = compiled, mesh, show
         positions = list(np.ndindex(*mesh.axis_sizes))
         self.runners = [
             Runner(i, dict(zip(mesh.axis_names, map(int, own), strict=True))) for i, own in enumerate(positions)
@@ -124,7 +128,7 @@ class Steps:
         self.stopped = False
 
     def run(self, args: Sequence[Any]) -> list[Any]:
-        """The results, as arrays on the mesh."""
+        """Run the program; return the results as arrays on the mesh."""
         parts = [spmd.parts_of(a, s) for a, s in zip(args, self.compiled.in_shardings, strict=True)]
         threads = []
         for runner in self.runners:
@@ -144,10 +148,10 @@ class Steps:
                 runner.go.release()
             for thread in threads:
                 thread.join()
-        return self._assembled()
+        return self._assemble_results()
 
     def _resume(self, runner: Runner) -> None:
-        """Let a device run to its next collective, or to its end."""
+        """Run a device to its next collective, or to its end."""
         runner.go.release()
         self.back.acquire()
         if runner.error is not None:
@@ -157,11 +161,11 @@ class Steps:
             line = "" if runner.equation.source is None else runner.equation.source.describe()
             device, own = self.mesh.device_tuple[runner.index], [np.asarray(x) for x in runner.operands]
             axes = primitive.named_axes(params)
-            self.shown(DeviceStop(device, runner.index, runner.position, primitive.name, axes, line, own, runner.steps))
+            self.show(DeviceStop(device, runner.index, runner.position, primitive.name, axes, line, own, runner.steps))
             runner.steps += 1
 
     def _communicate(self) -> list[Runner]:
-        """Do the collectives whose groups are complete; the devices that can go on."""
+        """Execute the collectives whose groups are complete; return the devices that can continue."""
         ready: list[Runner] = []
         for runner in self.runners:
             if runner.equation is None or runner in ready:
@@ -180,11 +184,13 @@ class Steps:
         stuck = [r for r in self.runners if r.equation is not None]
         if stuck and not ready:
             lines = [f"device {r.index}: {r.equation.primitive.name} at {r.equation.source}" for r in stuck[:4]]  # type: ignore[union-attr]
-            raise JaxRuntimeError("Devices wait for each other at different collectives.\n" + "\n".join(lines))
+            raise JaxRuntimeError(
+                "All devices must reach the same collectives, and these wait at different ones.\n" + "\n".join(lines)
+            )
         return sorted(ready, key=lambda r: r.index)
 
     def _group(self, runner: Runner) -> list[Runner]:
-        """The devices that a collective of a device is with, in the order of its axes."""
+        """Return the devices of a collective's group, in the order of its axes."""
         assert runner.equation is not None
         axes = runner.equation.primitive.named_axes(runner.equation.params)
         others = [a for a in self.mesh.axis_names if a not in axes]
@@ -192,7 +198,7 @@ class Steps:
         return sorted(group, key=lambda r: [r.position[a] for a in axes])
 
     def _device(self, runner: Runner, local: Sequence[Any]) -> None:
-        """What a device's thread does."""
+        """Run the local jaxpr on one device, in the device's thread."""
 
         def meet(equation: Equation, operands: Sequence[Any]) -> Sequence[Any]:
             primitive = equation.primitive
@@ -214,13 +220,13 @@ class Steps:
         context.meet = meet
         try:
             runner.results = run(self.compiled.jaxpr, local)
-        except BaseException as error:  # raised again where the devices are driven from
+        except BaseException as error:  # raised again in the calling thread
             runner.error = error
         if not self.stopped:
             self.back.release()
 
-    def _assembled(self) -> list[Any]:
-        """The results of all devices as arrays."""
+    def _assemble_results(self) -> list[Any]:
+        """Assemble the results of all devices to sharded arrays."""
         found = []
         for k, (aval, sharding) in enumerate(zip(self.compiled.out_types, self.compiled.out_shardings, strict=True)):
             shape = sharding.shard_shape(aval.shape)

@@ -1,4 +1,4 @@
-"""Where arrays live: devices, and moving arrays to and from them."""
+"""Devices, and moving arrays to and from them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from weft.transforms.key_reuse import is_key_type
 
 
 def devices(backend: str | None = None) -> list[Device]:
-    """All devices of a backend (default: of the default one), in all processes.
+    """Return all devices of a backend (default: of the default one), in all processes.
 
     Args:
         backend: a platform such as "cpu" or "gpu"; the default one if None.
@@ -50,10 +50,10 @@ def devices(backend: str | None = None) -> list[Device]:
 def local_devices(
     process_index: int | None = None, backend: str | None = None, host_id: int | None = None
 ) -> list[Device]:
-    """The devices of a process, by default of this one.
+    """Return the devices of a process, by default of this one.
 
     Args:
-        process_index, host_id: which process; two names for one thing.
+        process_index, host_id: the index of the process; `host_id` is an alias.
         backend: a platform such as "cpu" or "gpu"; the default one if None.
 
     Returns:
@@ -66,13 +66,15 @@ def local_devices(
     process = host_id if process_index is None else process_index
     if process is not None and not 0 <= process < process_count():
         raise ArgumentError(
-            "There is no such process.", received=f"process_index={process}", fix=f"0 to {process_count() - 1}"
+            "process_index must be the index of a process.",
+            received=f"process_index={process}",
+            fix=f"0 to {process_count() - 1}",
         )
     return runtime_device.local_devices(backend, process)
 
 
 def device_count(backend: str | None = None) -> int:
-    """How many devices there are in all processes.
+    """Return the number of devices in all processes.
 
     Args:
         backend: a platform such as "cpu" or "gpu"; the default one if None.
@@ -88,7 +90,7 @@ def device_count(backend: str | None = None) -> int:
 
 
 def local_device_count(backend: str | None = None) -> int:
-    """How many devices this process has.
+    """Return the number of devices of this process.
 
     Args:
         backend: a platform such as "cpu" or "gpu"; the default one if None.
@@ -104,7 +106,7 @@ def local_device_count(backend: str | None = None) -> int:
 
 
 def process_index(backend: str | None = None) -> int:
-    """The index of this process.
+    """Return the index of this process.
 
     Args:
         backend: a platform such as "cpu" or "gpu"; the default one if None.
@@ -120,7 +122,7 @@ def process_index(backend: str | None = None) -> int:
 
 
 def process_count(backend: str | None = None) -> int:
-    """How many processes there are.
+    """Return the number of processes.
 
     Args:
         backend: a platform such as "cpu" or "gpu"; the default one if None.
@@ -136,7 +138,7 @@ def process_count(backend: str | None = None) -> int:
 
 
 def process_indices(backend: str | None = None) -> list[int]:
-    """The indices of all processes."""
+    """Return the indices of all processes."""
     return list(range(process_count(backend)))
 
 
@@ -144,8 +146,8 @@ host_id, host_count, host_ids = process_index, process_count, process_indices
 
 
 def live_arrays(platform: str | None = None) -> list[HeldArray]:
-    """All arrays of this process that somebody still refers to and that were not deleted, on one platform or on all.
-    It looks through all objects that Python knows, so it is slow.
+    """Return all arrays of this process that are referenced and not deleted, on one platform or on all. This scans all
+    objects that Python tracks, so it is slow.
 
     >>> import weft
     >>> x = weft.numpy.ones(3)
@@ -157,7 +159,7 @@ def live_arrays(platform: str | None = None) -> list[HeldArray]:
 
 
 def default_backend() -> str:
-    """The platform where arrays go unless told otherwise.
+    """Return the platform of the default device.
 
     Returns:
         The name of a platform: "cpu" or "gpu".
@@ -172,20 +174,20 @@ def default_backend() -> str:
 def device_put(
     x: Any, device: Any = None, *, src: Any = None, donate: Any = False, may_alias: bool | None = None
 ) -> Any:
-    """Each leaf of `x` as an array on `device` (a device or a sharding, or a tree of them that is a prefix of `x`),
-    committed to it: what is computed with it is computed there. Without `device` an array stays where it is, and a
-    number goes to the default device.
+    """Put each leaf of `x` on `device` (a device or a sharding, or a tree of them that is a prefix of `x`) and commit
+    it there, so that computations with it run there. Without `device` an array stays where it is, and a number goes to
+    the default device.
 
     An array that is on the device already is not copied, unless `may_alias` is False. With `donate` (True, or a tree of
-    flags that is a prefix of `x`) an array is deleted if it was copied. `src` is the device that cotangents go back to.
-    In a jitted function a sharding on a mesh is a constraint on what the compiler does, and a single device changes
-    nothing: a program runs on one device, or on a mesh.
+    flags that is a prefix of `x`) an array is deleted if it was copied. `src` is the device that cotangents are put on.
+    In a jitted function a sharding on a mesh is a constraint for the compiler, and a single device changes nothing: a
+    program runs on one device, or on a mesh.
 
     Args:
         x: a tree of arrays and numbers.
         device: a device, a sharding, or a tree of them.
         src: accepted for compatibility.
-        donate: whether the memory of `x` may be taken; `x` cannot be used afterwards then.
+        donate: whether the memory of `x` may be reused; `x` cannot be used afterwards then.
         may_alias: whether the result may share memory with `x`.
 
     Returns:
@@ -216,30 +218,30 @@ def device_put(
 
 
 def is_destination(value: Any) -> bool:
-    """Whether a value says where to put an array, rather than being a tree of such values."""
+    """Return whether a value is a device or a sharding, and not a tree of them."""
     return value is None or isinstance(value, (Device, Sharding)) or tree.all_leaves([value])
 
 
 def _put(leaf: Any, destination: Any, donated: bool, source: Any, may_alias: bool | None) -> Any:
-    """One array on a device, or as a sharding says."""
+    """Put one array on a device, or reshard it."""
     if isinstance(destination, Format):
         destination = destination.sharding
     if isinstance(destination, PartitionSpec):
         destination = NamedSharding(current_mesh("device_put to a PartitionSpec"), destination)
     if isinstance(leaf, Tracer):
         if isinstance(destination, NamedSharding):
-            return put_traced(leaf, destination)
-        device = _device_of(destination)
-        return leaf if device is None else device_put_primitive(leaf, device=device, source=_device_of(source))
+            return reshard_traced(leaf, destination)
+        device = _single_device(destination)
+        return leaf if device is None else device_put_primitive(leaf, device=device, source=_single_device(source))
     if isinstance(destination, NamedSharding):
-        whole = held(leaf, copy=False)  # each part is copied
+        whole = as_array(leaf, copy=False)  # each part is copied
         parts = split(whole, destination)
         if donated and parts is not whole:
             whole._donate(user_location())
         return parts
-    target = _device_of(destination)
+    target = _single_device(destination)
     where = None if target is None else _placement(target)
-    array = held(leaf, where)
+    array = as_array(leaf, where)
     if isinstance(array, ShardedArray):
         if where is None:
             return array
@@ -253,9 +255,8 @@ def _put(leaf: Any, destination: Any, donated: bool, source: Any, may_alias: boo
     return result
 
 
-def put_traced(x: Any, sharding: NamedSharding) -> Any:
-    """A traced value split over a mesh: its type says so over Explicit axes, the compiler is asked for it over
-    others."""
+def reshard_traced(x: Any, sharding: NamedSharding) -> Any:
+    """Reshard a traced value: a change of its type over Explicit axes, a constraint for the compiler over others."""
     aval: Any = x.aval
     taken = [a for a in split_axes(sharding.spec.partitions) if a in context.device_axes]
     if taken:
@@ -271,57 +272,59 @@ def put_traced(x: Any, sharding: NamedSharding) -> Any:
         said = sharding.mesh.are_all_axes_explicit and (typed is not None or not isinstance(sharding.mesh, Mesh))
         return x if said else sharding_constraint(x, sharding=sharding)
     source = aval.explicit_sharding or NamedSharding(sharding.mesh.abstract_mesh, PartitionSpec(*[None] * aval.ndim))
-    # The devices of the mesh stay known: nothing else may name them, as where arguments are on none.
+    # Keep the mesh with its devices: nothing else in the program may name them.
     return reshard(x, sharding=sharding, source=source)
 
 
 def _placement(device: Device) -> Placement:
+    """Return the placement that commits an array to a device; raise if the device belongs to another process."""
     try:
         return placement_of(device, True)
     except RuntimeError as error:
         raise ArgumentError(f"device_put cannot move an array to {device!r}. {error}") from None
 
 
-def held(leaf: Any, placement: Placement | None = None, copy: bool = True) -> HeldArray:
-    """An array that holds its values: `leaf` itself, or one of a number or a NumPy array, with a placement. Without
-    `copy` it may be over memory of NumPy, which somebody may change."""
+def as_array(leaf: Any, placement: Placement | None = None, copy: bool = True) -> HeldArray:
+    """Return a leaf as an array with values: an array itself, or a new array from a number or a NumPy array. Without
+    `copy` it may share the memory of NumPy, which the caller may change."""
     if isinstance(leaf, HeldArray):
         return leaf
     if not is_value(leaf):
-        what = "device_put takes arrays and numbers."
+        what = "device_put: the leaves must be arrays and numbers."
         raise ArgumentTypeError(what, received=f"{leaf!r} of type {type(leaf).__name__}")
     return from_numpy(leaf, weak_type=dtypes.is_weakly_typed(leaf), copy=copy, placement=placement)
 
 
-def _device_of(device: Any) -> Device | None:
+def _single_device(device: Any) -> Device | None:
+    """Return the device of a destination that is not on a mesh, or None."""
     if device is None or isinstance(device, Device):
         return device
     if isinstance(device, SingleDeviceSharding):
         return device.device
-    what = "device_put takes a device or a sharding."
+    what = "device_put: device must be a device or a sharding."
     fix = ("weft.devices()[0]", "weft.NamedSharding(mesh, weft.P('x'))")
     jax = f"Received invalid value: {device!r}"
     raise ArgumentError(what, received=f"{device!r} of type {type(device).__name__}", fix=fix, jax=jax)
 
 
-def chosen_device(caller: str, device: Any, backend: str | None) -> Device | None:
-    """The device that the arguments `device` and `backend` of a transformation name."""
+def select_device(caller: str, device: Any, backend: str | None) -> Device | None:
+    """Return the device that the arguments `device` and `backend` of a transformation select, or None."""
     if device is not None and backend is not None:
-        what = f"{caller} takes a device or a backend."
+        what = f"{caller}: device and backend cannot be combined."
         raise ArgumentError(what, received=f"device={device!r} and backend={backend!r}", fix="leave out backend")
     if backend is not None:
         return runtime_device.local_devices(backend)[0]
     if device is not None and not isinstance(device, Device):
-        what = f"{caller} takes a device."
+        what = f"{caller}: device must be a device."
         raise ArgumentTypeError(what, received=f"{device!r} of type {type(device).__name__}", fix="weft.devices()[0]")
     if device is not None and not runtime_device.exists(device):
         there = ", ".join(map(repr, runtime_device.devices()))
-        raise ArgumentError(f"{caller}: there is no such device.", received=repr(device), fix=f"one of {there}")
+        raise ArgumentError(f"{caller}: the device must exist.", received=repr(device), fix=f"one of {there}")
     return device
 
 
 def device_get(x: Any) -> Any:
-    """Each leaf of `x` as a NumPy array; keys, and values that are traced, as they are.
+    """Return each leaf of `x` as a NumPy array; keys and traced values stay unchanged.
 
     Args:
         x: a tree of arrays.
@@ -339,12 +342,12 @@ def device_get(x: Any) -> Any:
 
 
 def is_valueless(leaf: Any) -> bool:
-    """Whether NumPy cannot hold a value: it is traced, a key, or no array."""
+    """Return whether NumPy cannot represent a value: it is traced, a key, or no array."""
     return isinstance(leaf, Tracer) or not hasattr(leaf, "__array__") or is_key_type(getattr(leaf, "aval", None))
 
 
 def block_until_ready(x: Any) -> Any:
-    """Wait until every array in `x` has its numbers; returns `x`.
+    """Wait until every array in `x` is computed; return `x`.
 
     Args:
         x: a tree; what is not an array is ignored.
@@ -364,7 +367,7 @@ def block_until_ready(x: Any) -> Any:
 
 
 def copy_to_host_async(x: Any) -> Any:
-    """Start copying every array in `x` to the host; returns `x`."""
+    """Start copying every array in `x` to the host; return `x`."""
     for leaf in tree.leaves(x):
         start = getattr(leaf, "copy_to_host_async", None)  # arrays of other libraries may have it too
         if start is not None:

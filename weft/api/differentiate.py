@@ -48,15 +48,14 @@ from weft.transforms.transpose import backward_to_arrays
 
 @boundary
 def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], has_aux: bool = False) -> Any:
-    """Results of `fun(*primals)` and their tangents along `tangents`; with `has_aux`, also the second part of the
-    result.
+    """Return the results of `fun(*primals)` and their tangents along `tangents`; with `has_aux`, also the second part
+    of the result.
 
     Args:
         fun: a function of arrays.
         primals: its arguments, a tuple or list.
         tangents: as many directions, with the shapes and dtypes of the arguments.
-        has_aux: whether `fun` returns a pair, of which only the first part is differentiated and the second is passed
-            on.
+        has_aux: whether `fun` returns a pair (value, auxiliary); auxiliary is returned and not differentiated.
 
     Returns:
         A pair of results and their tangents; with `has_aux` a third part.
@@ -94,7 +93,7 @@ def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]
     function = flat_with_aux(fun, in_tree, out, has_aux)
     results, out_tangents = jvp_flat(function, flat_primals, tangents_in, f"jvp({name_of(fun)})", user_location())
     value = tree.unflatten(out.treedef, results)
-    pushed = [retyped(instantiate(t), get_aval(r).tangent()) for r, t in zip(results, out_tangents, strict=True)]
+    pushed = [convert_type(instantiate(t), get_aval(r).tangent()) for r, t in zip(results, out_tangents, strict=True)]
     return (
         (value, tree.unflatten(out.treedef, pushed), out.auxiliary)
         if has_aux
@@ -149,7 +148,8 @@ def _jax_text_of_vjp(result: Any, cotangent: Any) -> str:
 
 
 def fitting(primal: Type, tangent: Any, what: str, path: Callable[[], str], jax: Callable[[Any, Any], str]) -> Any:
-    """A tangent (or cotangent) of a value of type `primal`, checked; a Python number becomes an array of the dtype."""
+    """Return a tangent (or cotangent) of a value of type `primal`; raise unless it has the right shape and dtype. A
+    Python number becomes an array of the dtype."""
     if type(tangent) is Zero:
         return tangent
     expected, aval = primal.tangent(), get_aval(tangent)
@@ -160,7 +160,7 @@ def fitting(primal: Type, tangent: Any, what: str, path: Callable[[], str], jax:
     if expected.accepts(aval):
         return tangent
     if aval.weak_type and aval.shape == expected.shape and _converts_exactly(aval, expected):
-        return retyped(tangent, expected)
+        return convert_type(tangent, expected)
     integer = expected.dtype == dtypes.float0
     raise TangentMismatchError(
         f"{what}, which for integers is float0." if integer else f"{what}.",
@@ -180,8 +180,8 @@ def _converts_exactly(found: ArrayType, expected: ArrayType) -> bool:
     return dtypes.kind(found.dtype) != "c" or dtypes.kind(expected.dtype) == "c"
 
 
-def retyped(value: Any, aval: Type) -> Any:
-    """A value in the dtype and weakness of `aval`, which has its shape."""
+def convert_type(value: Any, aval: Type) -> Any:
+    """Convert a value to the dtype and weakness of `aval`, which has its shape."""
     own = get_aval(value)
     if own.plain == aval.plain or not isinstance(aval, ArrayType) or aval.dtype == dtypes.float0:
         return with_aval(value) if isinstance(value, (int, float, complex)) else value
@@ -191,8 +191,8 @@ def retyped(value: Any, aval: Type) -> Any:
 def flat_with_aux(
     fun: Callable[..., Any], in_tree: tree.PyTreeDef, out: OutTree, has_aux: bool
 ) -> Callable[..., list[Any]]:
-    """The flat function of `fun`; with `has_aux`, of the first part of its result, the second left in
-    `out.auxiliary`."""
+    """Return the flat function of `fun`; with `has_aux`, that of the first part of its result, with the second part
+    stored in `out.auxiliary`."""
     if not has_aux:
         return flat_function(fun, in_tree, out)
 
@@ -214,19 +214,19 @@ def flat_with_aux(
 
 
 def kind_of_result(result: Any) -> str:
+    """Describe the kind of a result."""
     return f"an array of type {result.aval.short()}" if isinstance(result, Tracer) else f"a {type(result).__name__}"
 
 
 def without_tangents(auxiliary: Any) -> Any:
-    """Auxiliary results as values of the trace around the differentiation that is running; other objects as they
-    are."""
+    """Replace the tracers of the running differentiation in auxiliary results by their primals."""
     trace = context.trace
     assert isinstance(trace, JVPTrace)
     return tree.map(lambda x: trace.split(x)[0] if isinstance(x, Tracer) else x, auxiliary)
 
 
 class Linearization:
-    """The derivative of a function at a point: a linear jaxpr, without the residuals that it takes first."""
+    """Derivative of a function at a point: a linear jaxpr, without the residuals that it takes first."""
 
     __slots__ = ("fun_name", "in_tree", "names", "inexact", "jaxpr", "live", "out_tree", "out_types", "types")
 
@@ -245,11 +245,11 @@ class Linearization:
 
     @boundary
     def push(self, residuals: Sequence[Any], *tangents: Any) -> Any:
-        """Tangents of the results along tangents of the arguments."""
+        """Return the tangents of the results along tangents of the arguments."""
         leaves, in_tree = tree.flatten((tangents, {}))
         if in_tree != self.in_tree:
             self.reject_structure(
-                "The linearized {} takes tangents in the structure of its arguments.",
+                "The tangents for the linearized {} must have the structure of its arguments.",
                 self.args_tree(),
                 tree.structure(tangents),
             )
@@ -259,7 +259,7 @@ class Linearization:
         found = iter(replay(self.jaxpr, *residuals, *nonzero))
         outs = [next(found) if n else instantiate(Zero.of(t)) for n, t in zip(self.live, self.out_types, strict=True)]
         return tree.unflatten(
-            self.out_tree, [retyped(x, t.tangent()) for x, t in zip(outs, self.out_types, strict=True)]
+            self.out_tree, [convert_type(x, t.tangent()) for x, t in zip(outs, self.out_types, strict=True)]
         )
 
     @boundary
@@ -267,7 +267,7 @@ class Linearization:
         """Return cotangents of the arguments, from a cotangent of the result; zeros for leaves that are not `wanted`,
         whose cotangents are not computed."""
         if len(cotangents) != 1:
-            what = f"The pullback of {self.fun_name} takes one argument, a cotangent in the structure of the result."
+            what = f"The pullback of {self.fun_name} takes one argument, which must have the structure of the result."
             raise ArgumentTypeError(
                 what,
                 received=f"{len(cotangents)} arguments",
@@ -280,10 +280,10 @@ class Linearization:
         leaves, out_tree = tree.flatten(cotangents[0])
         if out_tree != self.out_tree:
             self.reject_structure(
-                "The pullback of {} takes a cotangent in the structure of the result.", self.out_tree, out_tree
+                "The cotangent for the pullback of {} must have the structure of the result.", self.out_tree, out_tree
             )
         what = f"A cotangent given to the pullback of {self.fun_name} must have the shape and dtype of the result"
-        # The cotangent of an integer says nothing, so any value passes for one.
+        # The cotangent of an integer carries no information, so any value is accepted.
         leaves = [ct if t.tangent() == t else Zero(t.cotangent()) for ct, t in zip(leaves, self.out_types, strict=True)]
         checked = all_fitting(self.out_types, leaves, what, self.out_paths, _jax_text_of_vjp)
         nonzero = [ct for ct, live in zip(checked, self.live, strict=True) if live]
@@ -291,7 +291,7 @@ class Linearization:
         flags = None if wanted is None else [w for w, n in zip(wanted, self.inexact, strict=True) if n]
         found = iter(backward_to_arrays(jaxpr, jaxpr.consts, nonzero, flags))
         outs = [next(found) if n else instantiate(Zero.of(t)) for n, t in zip(self.inexact, self.types, strict=True)]
-        outs = [retyped(x, t.cotangent()) for x, t in zip(outs, self.types, strict=True)]
+        outs = [convert_type(x, t.cotangent()) for x, t in zip(outs, self.types, strict=True)]
         return tree.unflatten(self.in_tree, outs)[0]
 
     def reject_structure(self, what: str, expected: tree.PyTreeDef, found: tree.PyTreeDef) -> NoReturn:
@@ -305,27 +305,27 @@ class Linearization:
         return tree.treedef_children(self.in_tree)[0]
 
     def in_paths(self) -> list[str]:
-        return paths_of(self.args_tree(), self.names())
+        return leaf_paths(self.args_tree(), self.names())
 
     def out_paths(self) -> list[str]:
-        return paths_of(self.out_tree, ())
+        return leaf_paths(self.out_tree, ())
 
 
-def paths_of(treedef: tree.PyTreeDef, names: Sequence[str]) -> list[str]:
-    """A name for every leaf: that of its argument and its path there, or its path in the result."""
+def leaf_paths(treedef: tree.PyTreeDef, names: Sequence[str]) -> list[str]:
+    """Return a name for every leaf: the name of its argument and its path there, or its path in the result."""
     paths = [p for p, _ in tree.leaves_with_path(tree.unflatten(treedef, range(treedef.num_leaves)))]
     return [names[p[0].idx] + tree.keystr(p[1:]) if names else f"result{tree.keystr(p)}" for p in paths]
 
 
-def linearized(
+def linearize_at(
     fun: Callable[..., Any],
     args: Sequence[Any],
     has_aux: bool,
     transformation: str,
     names: Callable[[], Sequence[str]] | None = None,
 ) -> tuple[list[Any], Linearization, list[Any], Any]:
-    """Result leaves of `fun(*args)`, its linearization there, the residuals that this takes, and the auxiliary
-    result."""
+    """Run `fun(*args)`; return the leaves of its result, its linearization there, the residuals of the linearization
+    and the auxiliary result."""
     check_callable(fun, transformation)
     leaves, in_tree = tree.flatten((tuple(args), {}))
     check_leaves(fun, transformation, leaves, args, {})
@@ -352,8 +352,7 @@ def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> 
     Args:
         fun: a function of arrays.
         *primals: its arguments.
-        has_aux: whether `fun` returns a pair, of which only the first part is differentiated and the second is passed
-            on.
+        has_aux: whether `fun` returns a pair (value, auxiliary); auxiliary is returned and not differentiated.
 
     Returns:
         A pair of the results and a linear function of tangents; with `has_aux` a third part.
@@ -363,23 +362,23 @@ def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> 
     >>> y, derivative(1.0)
     (Array(9., dtype=float32, weak_type=True), Array(6., dtype=float32, weak_type=True))
     """
-    results, linear, residuals, auxiliary = linearized(fun, primals, has_aux, "linearize")
+    results, linear, residuals, auxiliary = linearize_at(fun, primals, has_aux, "linearize")
     value = tree.unflatten(linear.out_tree, results)
     push = tree.Partial(linear.push, residuals)
     return (value, push, auxiliary) if has_aux else (value, push)
 
 
 def refuse_reduce_axes(transformation: str, reduce_axes: Sequence[Any]) -> None:
-    """The argument is there because JAX's signature has it; JAX takes no axes there any more, and neither does Weft."""
+    """Raise if `reduce_axes` is passed, which JAX's signatures have and JAX ignores."""
     if tuple(reduce_axes):
-        what = f"{transformation} does not sum gradients over named axes by itself."
+        what = f"{transformation}: reduce_axes must be empty, since gradients are not summed over named axes."
         fix = "lax.psum(gradient, axis_name) where the sum is wanted"
         raise ArgumentError(what, received=f"reduce_axes={reduce_axes!r}", fix=fix)
 
 
 @boundary
 def linear_transpose(fun: Callable[..., Any], *primals: Any, reduce_axes: Sequence[Any] = ()) -> Callable[[Any], Any]:
-    """The transpose of a function that is linear: from cotangents of its result to cotangents of its arguments.
+    """Transpose a linear function: return the function from cotangents of its result to cotangents of its arguments.
 
     `primals` give shapes and dtypes only.
 
@@ -420,7 +419,7 @@ def linear_transpose(fun: Callable[..., Any], *primals: Any, reduce_axes: Sequen
 
 
 class Transposition(NamedTuple):
-    """A linear jaxpr, its constants as leading arguments, and the structures around it."""
+    """Linear jaxpr with its constants as leading arguments, and the structures of arguments and results."""
 
     jaxpr: Jaxpr
     fun_name: str
@@ -429,11 +428,11 @@ class Transposition(NamedTuple):
     types: list[Type]
 
     def pull(self, constants: Sequence[Any], cotangent: Any) -> Any:
-        """Cotangents of the arguments, from a cotangent of the result."""
+        """Return the cotangents of the arguments, from a cotangent of the result."""
         flat, out_tree = tree.flatten(cotangent)
         if out_tree != self.out_tree:
             raise TangentMismatchError(
-                f"The transpose of {self.fun_name} takes a cotangent in the structure of its result.",
+                f"The cotangent for the transpose of {self.fun_name} must have the structure of its result.",
                 received=structure_differences(self.out_tree, out_tree, ()),
                 at=user_line(),
                 jax=f"cotangent tree does not match function output, expected {self.out_tree} but got {out_tree}",
@@ -441,24 +440,25 @@ class Transposition(NamedTuple):
         checked = [fitting_linear(self.fun_name, v.aval, ct) for v, ct in zip(self.jaxpr.outvars, flat, strict=True)]
         jaxpr = with_constants(self.jaxpr, constants)
         found = backward_to_arrays(jaxpr, jaxpr.consts, checked)
-        outs = [retyped(ct, t.cotangent()) for ct, t in zip(found, self.types, strict=True)]
+        outs = [convert_type(ct, t.cotangent()) for ct, t in zip(found, self.types, strict=True)]
         return tree.unflatten(self.in_tree, outs)[0]
 
 
 def with_constants(jaxpr: Jaxpr, constants: Sequence[Any]) -> Jaxpr:
-    """The jaxpr with its first arguments bound to constants."""
+    """Bind the first arguments of a jaxpr to constants."""
     count = len(constants)
     return jaxpr.replace(constvars=jaxpr.invars[:count], invars=jaxpr.invars[count:], consts=tuple(constants))
 
 
 def fitting_linear(name: str, aval: Type, cotangent: Any) -> Any:
-    """A cotangent for a result of type `aval`; unlike in differentiation, integers are transposed as integers."""
+    """Return a cotangent for a result of type `aval`; raise unless it fits. Unlike in differentiation, integers are
+    transposed as integers."""
     own = get_aval(cotangent)
     if aval.accepts(own):
         return cotangent
     if isinstance(own, ArrayType) and isinstance(aval, ArrayType) and own.weak_type and own.shape == aval.shape:
         if dtypes.kind(own.dtype) == dtypes.kind(aval.dtype):
-            return retyped(cotangent, aval)
+            return convert_type(cotangent, aval)
     raise TangentMismatchError(
         f"A cotangent given to the transpose of {name} must have the shape and dtype of the result.",
         received=f"{own.short()} for a result of type {aval.short()}",
@@ -471,7 +471,7 @@ def fitting_linear(name: str, aval: Type, cotangent: Any) -> Any:
 
 
 def argument_indices(argnums: Any, transformation: str) -> tuple[int, ...]:
-    """`argnums` as a tuple."""
+    """Return `argnums` as a tuple; raise unless they are integers."""
     indices = (argnums,) if not isinstance(argnums, (tuple, list)) else tuple(argnums)
     for n in indices:
         if isinstance(n, bool) or not isinstance(n, (int, np.integer)):
@@ -488,13 +488,13 @@ def value_and_grad(
     allow_int: bool = False,
     reduce_axes: Sequence[Any] = (),
 ) -> Callable[..., Any]:
-    """A function that returns the value of `fun` and its gradient with respect to the arguments `argnums`.
+    """Differentiate a scalar function: return a function that returns its value and its gradient with respect to the
+    arguments `argnums`.
 
     Args:
         fun: a function that returns a real scalar (any other result raises `NonScalarGradientError`).
         argnums: the position of the argument, or a tuple of positions.
-        has_aux: whether `fun` returns a pair, of which only the first part is differentiated and the second is passed
-            on.
+        has_aux: whether `fun` returns a pair (value, auxiliary); auxiliary is returned and not differentiated.
         holomorphic: whether `fun` is holomorphic, so that complex arguments have complex derivatives.
         allow_int: whether integer arguments are accepted; their derivatives have the dtype `float0`.
         reduce_axes: accepted for compatibility; must be empty.
@@ -517,8 +517,8 @@ def value_and_grad(
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         partial, chosen = hold_others(fun, indices, args, kwargs, "grad")
         check_gradient_inputs(fun, indices, args, holomorphic, allow_int, "grad")
-        names = lambda: chosen_names(fun, indices, args)
-        results, linear, residuals, auxiliary = linearized(partial, chosen, has_aux, "grad", names)
+        names = lambda: argument_names_at(fun, indices, args)
+        results, linear, residuals, auxiliary = linearize_at(partial, chosen, has_aux, "grad", names)
         value = tree.unflatten(linear.out_tree, results)
         check_scalar(fun, value, results, holomorphic)
         aval = linear.out_types[0]
@@ -539,7 +539,8 @@ def grad(
     allow_int: bool = False,
     reduce_axes: Sequence[Any] = (),
 ) -> Callable[..., Any]:
-    """A function that returns the gradient of the scalar function `fun` with respect to the arguments `argnums`.
+    """Differentiate a scalar function: return a function that returns its gradient with respect to the arguments
+    `argnums`.
 
     It works through loops and branches, `while_loop` included. At corners: `abs` has derivative 1 at 0, `maximum` of
     equal numbers half for each, `relu` 0 at 0.
@@ -547,8 +548,7 @@ def grad(
     Args:
         fun: a function that returns a real scalar (any other result raises `NonScalarGradientError`).
         argnums: the position of the argument, or a tuple of positions.
-        has_aux: whether `fun` returns a pair, of which only the first part is differentiated and the second is passed
-            on.
+        has_aux: whether `fun` returns a pair (value, auxiliary); auxiliary is returned and not differentiated.
         holomorphic: whether `fun` is holomorphic, so that complex arguments have complex derivatives.
         allow_int: whether integer arguments are accepted; their derivatives have the dtype `float0`.
         reduce_axes: accepted for compatibility; must be empty.
@@ -578,7 +578,7 @@ def grad(
 def hold_others(
     fun: Callable[..., Any], indices: Sequence[int], args: Sequence[Any], kwargs: dict[str, Any], transformation: str
 ) -> tuple[Any, tuple[Any, ...]]:
-    """`fun` as a function of the arguments `indices` alone, and those arguments."""
+    """Return `fun` as a function of the arguments `indices` only, and those arguments."""
     for n in indices:
         if not -len(args) <= n < len(args):
             least = n + 1 if n >= 0 else -n
@@ -596,7 +596,7 @@ def hold_others(
     positions = [n % len(args) for n in indices]
     if len(set(positions)) != len(positions):
         raise ArgumentError(
-            f"{transformation} of {name_of(fun)}: argnums names an argument twice.",
+            f"{transformation} of {name_of(fun)}: argnums must name each argument once.",
             received=f"argnums={tuple(indices)}",
         )
 
@@ -610,8 +610,8 @@ def hold_others(
     return partial, tuple(args[p] for p in positions)
 
 
-def chosen_names(fun: Callable[..., Any], indices: Sequence[int], args: Sequence[Any]) -> list[str]:
-    """The names of the arguments `indices`."""
+def argument_names_at(fun: Callable[..., Any], indices: Sequence[int], args: Sequence[Any]) -> list[str]:
+    """Return the names of the arguments `indices`."""
     names = argument_names(fun, args)
     return [names[n] for n in indices]
 
@@ -624,7 +624,7 @@ def check_gradient_inputs(
     allow_int: bool,
     transformation: str,
 ) -> None:
-    """Every leaf of the arguments `indices` must be an array of a kind that has a derivative."""
+    """Raise unless every leaf of the arguments `indices` is an array with a dtype that has a derivative."""
     for n in indices:
         for leaf in tree.leaves(args[n]):
             kind = dtypes.kind(get_aval(leaf).dtype) if is_value(leaf) else None  # type: ignore[attr-defined]
@@ -632,7 +632,7 @@ def check_gradient_inputs(
                 continue
             path = next(p for p, v in tree.leaves_with_path(args[n]) if v is leaf)
             reject_gradient_input(
-                fun, chosen_names(fun, [n], args)[0] + tree.keystr(path), leaf, holomorphic, transformation
+                fun, argument_names_at(fun, [n], args)[0] + tree.keystr(path), leaf, holomorphic, transformation
             )
 
 
@@ -641,7 +641,7 @@ def reject_gradient_input(
 ) -> NoReturn:
     if not is_value(leaf):
         raise InvalidInputTypeError(
-            f"{transformation} of {name_of(fun)} cannot differentiate in what is not an array, at {path}.",
+            f"{transformation} of {name_of(fun)} cannot differentiate with respect to what is no array, at {path}.",
             received=f"{leaf!r} of type {type(leaf).__name__}",
             fix="choose other argnums, or pass an array",
             at=user_line(),
@@ -667,6 +667,7 @@ def reject_gradient_input(
 
 
 def check_scalar(fun: Callable[..., Any], value: Any, results: Sequence[Any], holomorphic: bool) -> None:
+    """Raise unless a result is one scalar of a float dtype (complex if `holomorphic`)."""
     if len(results) != 1 or not tree.treedef_is_leaf(tree.structure(value)):
         raise NonScalarGradientError(
             f"Gradient only defined for scalar-output functions. Output was a {type(value).__name__}.",

@@ -1,8 +1,7 @@
-"""Which sizes of arguments are symbols: the `dynamic` of `jit`.
+"""Declared symbolic sizes: the option `dynamic` of `jit`.
 
-A function is traced once with them, and a call has the program of its own sizes, which is made of that trace's kernels
-(`docs/design/symbolic.md`). Sizes 0 and 1 have programs of their own, since broadcasting and much else means something
-different for them.
+A function is traced once for symbols, and a call runs the program at its own sizes, which has the kernels of that trace
+(`docs/design/symbolic.md`). Sizes 0 and 1 have programs of their own, since broadcasting treats them differently.
 """
 
 from __future__ import annotations
@@ -17,18 +16,18 @@ from weft.indexing.dimension import Dimension, parse_shape, shape_symbols
 from weft.indexing.expression import Expression, Symbol, linear_in, substitute
 from weft.ir.types import ArrayType, array_type
 
-# What a symbol is at least.
+# Lower bound of every symbol.
 LEAST = 2
 
 
 class DynamicSizes:
-    """Symbols for sizes of arguments: by the name or the index of an argument, texts as `"b, t, _"`, or dicts from axes
-    to names; in trees that are prefixes of the argument's."""
+    """Declared symbols for the sizes of arguments: a mapping from an argument's name or position to a text such as `"b,
+    t, _"` or a dict from axes to names, or to a tree of these that is a prefix of the argument."""
 
     def __init__(self, dynamic: Any, caller: str) -> None:
         if not isinstance(dynamic, Mapping) or not all(isinstance(key, (str, int)) for key in dynamic):
             raise ArgumentError(
-                f"{caller}: dynamic is a dict from arguments to their symbolic shapes.",
+                f"{caller}: dynamic must be a dict from arguments to their symbolic shapes.",
                 received=repr(dynamic),
                 fix='jit(f, dynamic={"x": "b, t, _"}), with a name for each size that differs between calls',
                 at=user_line(),
@@ -39,8 +38,8 @@ class DynamicSizes:
     def general(
         self, types: Sequence[Any], args: Sequence[Any], kwargs: Mapping[str, Any], names: Sequence[str]
     ) -> tuple[tuple[Any, ...], dict[Symbol, int]]:
-        """The types of the leaves with symbols for sizes, and which size each symbol is: none, if a size is too
-        small."""
+        """Return the types of the leaves with symbols for sizes, and the value of each symbol in this call; no values
+        if a size is too small."""
         general: list[Any] = []
         sizes: dict[Symbol, int] = {}
         rest, asked = iter(types), dict(self.shapes)
@@ -51,25 +50,26 @@ class DynamicSizes:
             texts = [None] * len(own) if shapes is None else tree.broadcast_prefix(shapes, argument, _is_shape)
             for n, (aval, text) in enumerate(zip(own, texts, strict=True)):
                 where = name if len(own) == 1 else f"leaf {n} of {name}"
-                general.append(aval if text is None else self._typed(aval, text, where, sizes))
+                general.append(aval if text is None else self._with_symbols(aval, text, where, sizes))
         if asked:
             raise ArgumentError(
-                f"{self.caller}: dynamic names arguments that the call does not have.",
+                f"{self.caller}: the call must have all arguments that dynamic names.",
                 received=f"{', '.join(map(repr, asked))}, and arguments {', '.join(a[0] for a in arguments) or 'none'}",
                 at=user_line(),
             )
         return tuple(general), sizes if min(sizes.values(), default=0) >= LEAST else {}
 
-    def _typed(self, aval: Any, text: Any, where: str, sizes: dict[Symbol, int]) -> Any:
-        """A type with the symbols that a text names."""
+    def _with_symbols(self, aval: Any, text: Any, where: str, sizes: dict[Symbol, int]) -> Any:
+        """Return a type with the symbols that a text names."""
         if not isinstance(aval, ArrayType):
-            raise ArgumentError(f"{self.caller}: {where} is no array, so it has no sizes.", at=user_line())
+            raise ArgumentError(f"{self.caller}: {where} must be an array to have symbolic sizes.", at=user_line())
         shape = self._shape(aval, text, where)
         for dimension, size in zip(shape, aval.shape, strict=True):
             self._solve(dimension, size, where, sizes)
         return array_type(shape, aval.dtype, aval.weak_type, aval.explicit_sharding, aval.manual, aval.memory_space)
 
     def _shape(self, aval: ArrayType, text: Any, where: str) -> tuple[Dimension, ...]:
+        """Parse the text, or the dict of axes, for the shape of one array."""
         try:
             if isinstance(text, str):
                 found = parse_shape(text, like=aval.shape)
@@ -80,7 +80,7 @@ class DynamicSizes:
                 found = tuple(entries)
         except (ValueError, IndexError) as error:
             raise ArgumentError(
-                f"{self.caller}: the shape that dynamic has for {where} does not fit it. {error}",
+                f"{self.caller}: the shape in dynamic for {where} must fit its rank. {error}",
                 received=f"{text!r} for {aval.short()}",
                 fix='as many sizes as the array has, "_" for those that stay, "..." for several of them',
                 at=user_line(),
@@ -88,12 +88,12 @@ class DynamicSizes:
         return tuple(substitute(d, {s: self._symbol(s) for s in shape_symbols((d,))}) for d in found)
 
     def _symbol(self, symbol: Symbol) -> Symbol:
-        """One symbol for a name in all arguments, for sizes of at least two."""
+        """Return the symbol of a name, which all arguments share, for sizes of at least two."""
         least = symbol.lower if isinstance(symbol.lower, int) else LEAST
         return self._symbols.setdefault(symbol.name, Symbol(symbol.name, max(LEAST, least), symbol.upper))
 
     def _solve(self, dimension: Dimension, size: Any, where: str, sizes: dict[Symbol, int]) -> None:
-        """Find out which sizes the symbols of a dimension are."""
+        """Determine the values of the symbols of a dimension from its size."""
         if not isinstance(dimension, Expression):
             return
         unknown = [s for s in dimension.symbols if s not in sizes]
@@ -106,7 +106,7 @@ class DynamicSizes:
         if substitute(dimension, sizes) != size:
             known = ", ".join(f"{s.name} = {v}" for s, v in sizes.items()) or "nothing else is known"
             raise ArgumentError(
-                f"{self.caller}: a size of {where} is not the {dimension} that dynamic says.",
+                f"{self.caller}: a size of {where} must be {dimension}, as dynamic says.",
                 received=f"{size}, where {known}",
                 fix="other names for sizes that differ; a size that appears alone before it is part of an expression",
                 at=user_line(),
@@ -114,7 +114,7 @@ class DynamicSizes:
 
 
 class KnownSizes:
-    """The types of a signature with symbols, and how sizes are read off the types of a call."""
+    """Types of a signature with symbols; `sizes` matches the types of a call against them."""
 
     def __init__(self, types: Sequence[Any]) -> None:
         self.types = tuple(types)
@@ -122,8 +122,8 @@ class KnownSizes:
         self._others = [i for i in range(len(self.types)) if i not in self._symbolic]
 
     def sizes(self, types: Sequence[Any]) -> dict[Symbol, int] | None:
-        """The sizes of the symbols, if a call with these types is one of the signature; None if it is not, or not
-        easily seen to be."""
+        """Return the values of the symbols if a call with these types has the signature; None if it does not, or if
+        that is not easily decided."""
         general, sizes = self.types, dict[Symbol, int]()
         if len(types) != len(general):
             return None
@@ -152,6 +152,6 @@ class KnownSizes:
 
 
 def _is_shape(value: Any) -> bool:
-    """Whether a part of `dynamic` is about one array (or all below it): a text, or a dict of axes."""
+    """Return whether a part of `dynamic` is for one array, or for all arrays below it: a text, or a dict of axes."""
     axes = isinstance(value, dict) and all(isinstance(key, int) for key in value)
     return value is None or isinstance(value, str) or axes

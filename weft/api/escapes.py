@@ -1,4 +1,4 @@
-"""Sizes that leave a function besides its arrays: in the static data of the trees that it returns."""
+"""Symbolic sizes that leave a function in the static data of the trees that it returns."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from weft.ir.jaxpr import Jaxpr
 from weft.ir.types import ArrayType, ShapeDtypeStruct
 from weft.trace.array import Array
 
-# Static data with more objects than this is taken to have a size among them: looking on would take longer than a trace.
+# Static data with more objects counts as containing a size: a search would take longer than a trace.
 MOST_OBJECTS = 100_000
 
 _WITHOUT_PARTS = (
@@ -36,8 +36,8 @@ _WITHOUT_PARTS = (
 
 
 def holds_size(structure: PyTreeDef) -> bool:
-    """Whether the static data of a tree has a symbolic size in it: a number for whoever traced the function, and for
-    nobody else."""
+    """Return whether the static data of a tree contains a symbolic size. Such a result is valid in the trace that made
+    it only."""
     stack: list[Any] = [structure]
     seen: dict[int, Any] = {}
     while stack:
@@ -52,7 +52,7 @@ def holds_size(structure: PyTreeDef) -> bool:
 
 
 def _parts(item: Any) -> Iterable[Any]:
-    """What an object is made of, as far as that may have to do with sizes."""
+    """Return the parts of an object that may contain sizes."""
     match item:
         case PyTreeDef():
             return (item.node_data(), *item.children())

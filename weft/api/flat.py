@@ -1,4 +1,4 @@
-"""Between the user's functions on trees and the flat functions that transformations work on."""
+"""Conversion between the user's functions of trees and the flat functions that transformations work on."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from weft.trace.refs import check_no_ref_results
 
 
 class OutTree:
-    """Filled with the structure of a function's result when the flat function has run."""
+    """Structure of a function's result, which the flat function stores here when it runs."""
 
     __slots__ = ("auxiliary", "treedef")
 
@@ -25,7 +25,7 @@ class OutTree:
 
 
 def name_of(function: Any) -> str:
-    """What to call a function in jaxprs and messages."""
+    """Return the name of a function in jaxprs and messages."""
     if isinstance(function, functools.partial):
         return name_of(function.func)
     name = getattr(function, "__name__", None)  # of an object it may be anything
@@ -36,8 +36,8 @@ Wrapper = TypeVar("Wrapper")
 
 
 def adopt(wrapper: Wrapper, function: Any) -> Wrapper:
-    """Let a wrapper of a function look like it: its name, documentation and signature, and the attributes of a
-    plain function. Attributes of other objects belong to their class, and what the wrapper has itself stays."""
+    """Copy the name, documentation, signature and attributes of a function to its wrapper. Attributes of objects that
+    are no plain functions belong to their class, and attributes of the wrapper itself stay."""
     target: Any = wrapper
     target.__name__ = name_of(function)
     for attribute in ("__qualname__", "__module__", "__doc__"):
@@ -54,11 +54,12 @@ def adopt(wrapper: Wrapper, function: Any) -> Wrapper:
 
 
 def wraps(function: Any) -> Callable[[Wrapper], Wrapper]:
-    """`adopt`, as a decorator."""
+    """Return `adopt` as a decorator."""
     return lambda wrapper: adopt(wrapper, function)
 
 
 def check_callable(function: Any, transformation: str) -> None:
+    """Raise unless `function` is a callable that transformations accept."""
     if not callable(function):
         received = f"{function!r} of type {type(function).__name__}"
         fix = f"{transformation}(f)(x), with the function itself"
@@ -82,6 +83,7 @@ def check_callable(function: Any, transformation: str) -> None:
 
 
 def signature_of(function: Callable[..., Any]) -> inspect.Signature | None:
+    """Return the signature of a function, or None if it has none."""
     try:
         return inspect.signature(function)
     except (ValueError, TypeError):
@@ -89,7 +91,7 @@ def signature_of(function: Callable[..., Any]) -> inspect.Signature | None:
 
 
 def flat_function(function: Callable[..., Any], in_tree: tree.PyTreeDef, out: OutTree) -> Callable[..., list[Any]]:
-    """`function(*args, **kwargs)` as a function of the leaves of `(args, kwargs)` that returns the leaves of its
+    """Return `function(*args, **kwargs)` as a function of the leaves of `(args, kwargs)` that returns the leaves of its
     result."""
 
     def flat(*leaves: Any) -> list[Any]:
@@ -103,7 +105,8 @@ def flat_function(function: Callable[..., Any], in_tree: tree.PyTreeDef, out: Ou
 
 
 def check_results(function: Callable[..., Any], result: Any, leaves: Sequence[Any], what: str = "The function") -> None:
-    """Every leaf of a transformed function's result must be an array or a number. `what` says what the function is."""
+    """Raise unless every leaf of a transformed function's result is an array or a number. `what` describes the
+    function."""
     check_no_ref_results(leaves, f"{what} {name_of(function)}")
     check_values(
         result,
@@ -124,7 +127,8 @@ def check_values(
     fix: str,
     jax: Callable[[Any, str], str] = lambda leaf, path: not_a_jax_type(leaf),
 ) -> None:
-    """The leaves of `value` must be arrays or numbers: the error for the first that is not `says` at which path."""
+    """Raise unless every leaf of `value` is an array or a number; `says` maps the path of the first other leaf to the
+    message."""
     for leaf in leaves:
         if not is_value(leaf):
             path = next(p for p, v in tree.leaves_with_path(value) if v is leaf)
@@ -137,8 +141,8 @@ def check_values(
 def argument_paths(
     function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], names: Sequence[str] | None = None
 ) -> list[str]:
-    """A name for each leaf of `(args, kwargs)`, such as `params['w']`; `names` are those of `args`, if not the
-    first."""
+    """Return a name for each leaf of `(args, kwargs)`, such as `params['w']`; `names` are those of `args`, by default
+    of the first parameters."""
     names = names or parameter_names(function, len(args))
     paths = [
         (names[i] if names is not None else f"argument {i}") + tree.keystr(path)
@@ -151,7 +155,7 @@ def argument_paths(
 
 
 def parameter_names(function: Callable[..., Any], count: int) -> list[str] | None:
-    """The names of the first `count` positional parameters, `args[i]` for those a star takes."""
+    """Return the names of the first `count` positional parameters, with `args[i]` for variadic ones."""
     signature = signature_of(function)
     if signature is None:
         return None
@@ -176,7 +180,8 @@ def check_leaves(
     kwargs: dict[str, Any],
     names: Sequence[str] | None = None,
 ) -> None:
-    """Every leaf of the arguments must be an array or a number; the error names the path of the first that is not."""
+    """Raise unless every leaf of the arguments is an array or a number; the error names the path of the first other
+    leaf."""
     for i, leaf in enumerate(leaves):
         if not is_value(leaf):
             path = argument_paths(function, args, kwargs, names)[i]
@@ -206,7 +211,7 @@ def not_a_jax_type(leaf: Any) -> str:
 
 
 def structure_differences(expected: tree.PyTreeDef, other: tree.PyTreeDef, names: Sequence[str]) -> str:
-    """Where two structures differ, in words: `names[i]` replaces the first key of a path."""
+    """Describe where two structures differ; `names[i]` replaces the first key of a path."""
     found = tree.equality_errors_of_structures(expected, other)
     lines = []
     for difference in found[:3]:
@@ -217,7 +222,7 @@ def structure_differences(expected: tree.PyTreeDef, other: tree.PyTreeDef, names
 
 
 def path_name(path: Sequence[Any], names: Sequence[str]) -> str:
-    """A path whose first key is the index of an argument, with the argument's name."""
+    """Return a path as text, with the name of the argument in place of its index."""
     if not path:
         return ""
     i = getattr(path[0], "idx", None)
@@ -227,19 +232,21 @@ def path_name(path: Sequence[Any], names: Sequence[str]) -> str:
     return tree.keystr(path).lstrip(".")
 
 
-# What a dispatcher returns for a call that is not the one it was written for.
+# Returned by a dispatcher for a call of another signature.
 MISS = object()
 Dispatcher = Callable[[tuple[Any, ...], dict[str, Any]], Any]
 
 
 def types_of(leaves: Sequence[Any]) -> tuple[Any, ...]:
+    """Return the types of leaves."""
     return tuple([get_aval(leaf) for leaf in leaves])
 
 
 def resolve(
     function: Callable[..., Any], argnums: tuple[int, ...], names: tuple[str, ...], complete: bool = True
 ) -> tuple[tuple[int, ...], tuple[str, ...]]:
-    """Positions completed by names, or names by positions, from the signature; where both are said, they are all."""
+    """Complete positions by names, and names by positions, from the signature. If both are passed, or `complete` is
+    False, neither is completed."""
     signature = signature_of(function)
     if signature is None or not (argnums or names):
         return argnums, names
@@ -260,7 +267,7 @@ def resolve(
             raise ArgumentError(what, received=f"{name_of(function)}{signature}", fix=fix)
     for i in argnums:
         if not star and not -len(positional) <= i < len(positional):
-            what = f"jit of {name_of(function)}: there is no positional parameter number {i}."
+            what = f"jit of {name_of(function)}: argnums must be positions of parameters, and there is no number {i}."
             fix = "the index of a positional argument, from 0; names go to static_argnames"
             raise ArgumentError(what, received=f"parameters {', '.join(positional) or 'none'}", fix=fix)
     resolved = {n % len(positional) if n < 0 and positional else n for n in argnums}
@@ -272,6 +279,7 @@ def resolve(
 
 
 def as_tuple(value: int | str | Iterable[Any] | None) -> tuple[Any, ...]:
+    """Return an option that may be one value, several, or None as a tuple."""
     if value is None:
         return ()
     return (value,) if isinstance(value, (int, str)) else tuple(value)

@@ -29,7 +29,7 @@ def make_jaxpr(
     return_shape: bool = False,
     abstracted_axes: Any = None,
 ) -> Callable[..., Any]:
-    """A function that returns the jaxpr of `fun` for its arguments (or `ShapeDtypeStruct`s) instead of running it.
+    """Stage `fun` for its arguments (or `ShapeDtypeStruct`s) and return the jaxpr instead of running it.
 
     Mutable arrays are values in it: those that are closed over are arguments after all others, and what is written is
     returned after the results.
@@ -60,30 +60,30 @@ def make_jaxpr(
 
     @boundary
     @wraps(fun)
-    def staged(*args: Any, **kwargs: Any) -> Any:
+    def function(*args: Any, **kwargs: Any) -> Any:
         dynamic, rest, static = wrapper._split(args, kwargs)
         dynamic, rest = with_structs((dynamic, rest))
         call = Call(fun, dynamic, rest, static)
         check_leaves(fun, "make_jaxpr", call.leaves, call.args, call.kwargs, call.names())
         out = OutTree()
         flat = flat_function(fix_static(fun, call), call.in_tree, out)
-        function, types, _, _ = with_ref_arguments(flat, [get_aval(leaf) for leaf in call.leaves])
+        of_values, types, _, _ = with_ref_arguments(flat, [get_aval(leaf) for leaf in call.leaves])
         with ExitStack() as scopes:
             for name, size in axis_env or ():
                 scopes.enter_context(bind_axis(name, size))
-            jaxpr, _ = stage(function, types, where=name_of(fun), names=call.paths(), name=name_of(fun), refs=[])
+            jaxpr, _ = stage(of_values, types, where=name_of(fun), names=call.paths(), name=name_of(fun), refs=[])
         if return_shape:
-            # After the results comes what is written to mutable arrays.
+            # Values of mutable arrays that were written follow the results.
             shapes = [struct(v.aval) for v in jaxpr.outvars[: out.treedef.num_leaves]]
             return jaxpr, tree.unflatten(out.treedef, shapes)
         return jaxpr
 
-    return staged
+    return function
 
 
 @boundary
 def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Shapes and dtypes of `fun(*args, **kwargs)`, without computing it.
+    """Return the shapes and dtypes of `fun(*args, **kwargs)` without computing it.
 
     Args:
         fun: a function of arrays.
@@ -100,7 +100,7 @@ def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
 
 def typeof(x: Any) -> Type:
-    """The type of an array, a tracer or a number, or of a mutable array.
+    """Return the type of an array, a tracer, a number or a mutable array.
 
     Args:
         x: an array, a tracer, a number or a mutable array.

@@ -1,4 +1,4 @@
-"""`jacfwd`, `jacrev`, `hessian`: all derivatives of a function, by pushing or pulling a basis."""
+"""`jacfwd`, `jacrev`, `hessian`: full derivatives of a function, from its derivatives along a basis."""
 
 from __future__ import annotations
 
@@ -29,13 +29,12 @@ from weft.primitives.movement.slicing import slice as slice_primitive
 def jacfwd(
     fun: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False, holomorphic: bool = False
 ) -> Callable[..., Any]:
-    """The Jacobian of `fun`, column by column in forward mode: good for few arguments and many results.
+    """Compute the Jacobian of `fun` column by column in forward mode: efficient for few arguments and many results.
 
     Args:
         fun: a function of arrays.
         argnums: the position of the argument, or a tuple of positions.
-        has_aux: whether `fun` returns a pair, of which only the first part is differentiated and the second is passed
-            on.
+        has_aux: whether `fun` returns a pair (value, auxiliary); auxiliary is returned and not differentiated.
         holomorphic: whether `fun` is holomorphic, so that complex arguments have complex derivatives.
 
     Returns:
@@ -53,25 +52,25 @@ def jacfwd(
 
     @boundary
     @wraps(fun)
-    def jacobian_of(*args: Any, **kwargs: Any) -> Any:
-        function, chosen = hold_others(fun, indices, args, kwargs, "jacfwd")
+    def function(*args: Any, **kwargs: Any) -> Any:
+        partial, chosen = hold_others(fun, indices, args, kwargs, "jacfwd")
         check_gradient_inputs(fun, indices, args, holomorphic, False, "jacfwd")
         if not holomorphic:
             check_real(fun, chosen, "arguments", "jacfwd")
         if has_aux:
 
             def push(*tangents: Any) -> Any:
-                return jvp(function, chosen, tangents, has_aux=True)[1:]
+                return jvp(partial, chosen, tangents, has_aux=True)[1:]
 
             columns, auxiliary = vmap(push, out_axes=(-1, None))(*basis(chosen))
         else:
-            columns, auxiliary = vmap(lambda *t: jvp(function, chosen, t)[1], out_axes=-1)(*basis(chosen)), None
+            columns, auxiliary = vmap(lambda *t: jvp(partial, chosen, t)[1], out_axes=-1)(*basis(chosen)), None
         if holomorphic:
             check_complex(fun, columns)
         jacobian = tree.map(lambda y: split_columns(y, chosen if not isinstance(argnums, int) else chosen[0]), columns)
         return (jacobian, auxiliary) if has_aux else jacobian
 
-    return jacobian_of
+    return function
 
 
 def jacrev(
@@ -81,13 +80,12 @@ def jacrev(
     holomorphic: bool = False,
     allow_int: bool = False,
 ) -> Callable[..., Any]:
-    """The Jacobian of `fun`, row by row in reverse mode: good for many arguments and few results.
+    """Compute the Jacobian of `fun` row by row in reverse mode: efficient for many arguments and few results.
 
     Args:
         fun: a function of arrays.
         argnums: the position of the argument, or a tuple of positions.
-        has_aux: whether `fun` returns a pair, of which only the first part is differentiated and the second is passed
-            on.
+        has_aux: whether `fun` returns a pair (value, auxiliary); auxiliary is returned and not differentiated.
         holomorphic: whether `fun` is holomorphic, so that complex arguments have complex derivatives.
         allow_int: whether integer arguments are accepted; their derivatives have the dtype `float0`.
 
@@ -106,10 +104,10 @@ def jacrev(
 
     @boundary
     @wraps(fun)
-    def jacobian_of(*args: Any, **kwargs: Any) -> Any:
-        function, chosen = hold_others(fun, indices, args, kwargs, "jacrev")
+    def function(*args: Any, **kwargs: Any) -> Any:
+        partial, chosen = hold_others(fun, indices, args, kwargs, "jacrev")
         check_gradient_inputs(fun, indices, args, holomorphic, allow_int, "jacrev")
-        value, pullback, *auxiliary = vjp(function, *chosen, has_aux=has_aux)
+        value, pullback, *auxiliary = vjp(partial, *chosen, has_aux=has_aux)
         if holomorphic:
             check_complex(fun, value)
         else:
@@ -122,7 +120,7 @@ def jacrev(
         jacobian = tree.transpose(treedef, tree.structure(value), tree.unflatten(treedef, parts))
         return (jacobian, auxiliary[0]) if has_aux else jacobian
 
-    return jacobian_of
+    return function
 
 
 jacobian = jacrev
@@ -131,13 +129,12 @@ jacobian = jacrev
 def hessian(
     fun: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False, holomorphic: bool = False
 ) -> Callable[..., Any]:
-    """The matrix of second derivatives of a scalar function, forward over reverse.
+    """Compute the matrix of second derivatives of a scalar function, forward over reverse.
 
     Args:
         fun: a function of arrays.
         argnums: the position of the argument, or a tuple of positions.
-        has_aux: whether `fun` returns a pair, of which only the first part is differentiated and the second is passed
-            on.
+        has_aux: whether `fun` returns a pair (value, auxiliary); auxiliary is returned and not differentiated.
         holomorphic: whether `fun` is holomorphic, so that complex arguments have complex derivatives.
 
     Returns:
@@ -158,6 +155,7 @@ def hessian(
 
 
 def check_complex(fun: Callable[..., Any], value: Any) -> None:
+    """Raise unless all leaves are complex."""
     for leaf in tree.leaves(value):
         if dtypes.kind(get_aval(leaf).dtype) != "c":  # type: ignore[attr-defined]
             what = f"holomorphic=True needs {name_of(fun)} to return complex arrays."
@@ -165,6 +163,7 @@ def check_complex(fun: Callable[..., Any], value: Any) -> None:
 
 
 def check_real(fun: Callable[..., Any], value: Any, word: str, transformation: str) -> None:
+    """Raise unless all leaves are real floats."""
     for path, leaf in tree.leaves_with_path(value):
         if dtypes.kind(get_aval(leaf).dtype) != "f":  # type: ignore[attr-defined]
             what = f"{transformation} of {name_of(fun)} needs real floating-point {word}."
@@ -179,7 +178,7 @@ def check_real(fun: Callable[..., Any], value: Any, word: str, transformation: s
 
 
 def basis(value: Any) -> Any:
-    """The standard basis of a tree of arrays, stacked along a new first axis of every leaf."""
+    """Return the standard basis of a tree of arrays, stacked along a new first axis of every leaf."""
     leaves, treedef = tree.flatten(value)
     avals: list[Any] = [get_aval(leaf) for leaf in leaves]
     sizes = [math.prod(a.shape) for a in avals]
@@ -192,14 +191,14 @@ def basis(value: Any) -> Any:
         block = np.zeros((total, size), dtypes.storage(aval.dtype if aval.tangent() == aval else dtypes.float0))
         if aval.tangent() == aval:
             block[np.arange(start, start + size), np.arange(size)] = 1
-        block.flags.writeable = False  # nobody else has it, so it need not be copied
+        block.flags.writeable = False  # no other reference exists, so it need not be copied
         blocks.append(EVALUATION.lift(block.reshape((total, *aval.shape))))
         start += size
     return tree.unflatten(treedef, blocks)
 
 
 def symbolic_block(aval: Any, start: Any, size: Any, total: Any) -> Any:
-    """The rows of the standard basis for one leaf, where sizes are symbolic: computed instead of written down."""
+    """Compute the rows of the standard basis for one leaf with symbolic sizes, by operations of the program."""
     if aval.tangent() != aval:
         raise NotSupportedError(
             "A Jacobian of integers needs sizes that are numbers.", received=aval.short(), fix="argnums of floats"
@@ -210,12 +209,12 @@ def symbolic_block(aval: Any, start: Any, size: Any, total: Any) -> Any:
 
 
 def int32_size(size: Any) -> Any:
-    """A size as an integer of the program."""
+    """Return a size as an int32 value of the program."""
     return convert_element_type(size, new_dtype=np.dtype(np.int32), weak_type=False)
 
 
 def split_columns(y: Any, arguments: Any) -> Any:
-    """The last axis of `y`, over the leaves of the arguments, as a tree of arrays of shape `y.shape[:-1] +
+    """Split the last axis of `y` over the leaves of the arguments; return a tree of arrays of shape `y.shape[:-1] +
     leaf.shape`."""
     leaves, treedef = tree.flatten(arguments)
     parts, start = [], 0
@@ -232,7 +231,7 @@ def split_columns(y: Any, arguments: Any) -> Any:
 
 
 def split_rows(x: Any, results: Any) -> Any:
-    """The first axis of `x`, over the leaves of the results, as a tree of arrays of shape `leaf.shape +
+    """Split the first axis of `x` over the leaves of the results; return a tree of arrays of shape `leaf.shape +
     x.shape[1:]`."""
     parts = split_columns(move_axis(x, 0, len(x.shape) - 1), results)
     rest = len(x.shape) - 1

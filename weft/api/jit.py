@@ -9,7 +9,7 @@ from typing import Any, TypeVar, Unpack, overload
 from weft.api.automatic import Declaration, DeclaredSizes, Family, NotForAllSizes, Proposal
 from weft.api.call import Call, Signature
 from weft.api.contract import make_contract
-from weft.api.devices import chosen_device
+from weft.api.devices import select_device
 from weft.api.dynamic import DynamicSizes
 from weft.api.flat import as_tuple, check_callable, parameter_names
 from weft.api.jit_function import JitFunction
@@ -191,7 +191,7 @@ def jit(
     Array(8., dtype=float32, weak_type=True)
     """
     check_compiler_options("jit", compiler_options)
-    chosen = chosen_device("jit", device, backend)
+    chosen = select_device("jit", device, backend)
     if chosen is not None and (in_shardings is not None or out_shardings is not None):
         what = "jit: device and backend cannot be combined with shardings, which say where a program runs."
         raise ArgumentError(what, received=f"{chosen!r} and shardings", fix="leave out device and backend")

@@ -1,4 +1,4 @@
-"""`linear_call`: a linear function with a transpose of the user's."""
+"""`linear_call`: a linear function with a user-defined transpose."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from weft.trace.stage import stage
 def linear_call(
     fun: Callable[..., Any], fun_transpose: Callable[..., Any], residual_args: Any, linear_args: Any
 ) -> Any:
-    """`fun(residual_args, linear_args)`, a function that is linear in its second argument, whose transpose is
+    """Call `fun(residual_args, linear_args)`, which is linear in its second argument and has the transpose
     `fun_transpose(residual_args, cotangent)`.
 
     >>> import weft
@@ -66,7 +66,7 @@ def linear_call(
 
         incoming = [t.cotangent() for t in jaxpr.out_avals]
         back = stage_subjaxpr(function, [*held, *incoming], name=name_of(fun_transpose))
-        # Like the function, it gets what that closes over.
+        # It takes the constants of the function too.
         return back.replace(invars=[*(Var(get_aval(c)) for c in constants), *back.invars])
 
     results = linear_call_primitive(

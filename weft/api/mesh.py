@@ -22,8 +22,8 @@ def make_mesh(
     *,
     devices: Sequence[Device] | None = None,
 ) -> Mesh:
-    """A mesh of devices (by default the first ones of `weft.devices()`) with axes of these sizes, names and types; axes
-    are Explicit unless `axis_types` says otherwise.
+    """Make a mesh of devices (by default the first ones of `weft.devices()`) with axes of these sizes, names and types;
+    axes are Explicit unless `axis_types` says otherwise.
 
     Args:
         axis_shapes: the size of each axis.
@@ -50,7 +50,7 @@ def make_mesh(
     count = math.prod(shape)
     if len(there) < count or (devices is not None and len(there) != count):
         raise ArgumentError(
-            f"make_mesh: axes of sizes {shape} take {count} devices.",
+            f"make_mesh: axes of sizes {shape} need {count} devices.",
             received=f"{len(there)} devices",
             fix=("weft.config.update('num_cpu_devices', n)   right after `import weft`", "a smaller mesh"),
         )

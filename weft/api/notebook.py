@@ -1,7 +1,8 @@
-"""What notebooks show: `_repr_html_` of arrays, jaxprs, meshes, shardings and the stages of jitted functions.
+"""HTML representations for notebooks: `_repr_html_` of arrays, jaxprs, meshes, shardings and the stages of jitted
+functions.
 
-Nothing here is loaded from elsewhere, and all text is escaped. Showing a value waits for it, as printing does; of an
-array with parts in other processes only type and sharding are shown.
+All text is escaped, and nothing is loaded from other places. Showing a value waits for it, as printing does; for an
+array with shards in other processes only type and sharding are shown.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from weft.api.stages import Compiled, Lowered, Traced
-from weft.api.visualize import color_of, grid
+from weft.api.visualize import grid, pick_color
 from weft.base import dtypes
 from weft.base.text import bytes_text
 from weft.ir.jaxpr import Jaxpr
@@ -21,14 +22,14 @@ from weft.runtime.held import HeldArray
 from weft.sharding.mesh import AbstractMesh, Mesh
 from weft.sharding.shardings import NamedSharding, Sharding, SingleDeviceSharding
 
-# How many elements of a dimension are shown: so many at each end.
+# Number of elements shown at each end of a dimension.
 ENDS = 5
 CELL = "border:1px solid #8888;padding:2px 6px;text-align:right;font-family:monospace"
 GAP = "…"
 
 
 def table(rows: Iterable[Sequence[str]], colors: Iterable[Sequence[tuple[int, int, int] | None]] = ()) -> str:
-    """Texts as an HTML table; a cell may have a background color."""
+    """Return texts as an HTML table; a cell may have a background color."""
     lines = []
     shades = list(colors)
     for i, row in enumerate(rows):
@@ -42,13 +43,13 @@ def table(rows: Iterable[Sequence[str]], colors: Iterable[Sequence[tuple[int, in
 
 
 def _ink(color: tuple[int, int, int]) -> str:
-    """Black on light colors, white on dark ones."""
+    """Return black for light colors and white for dark ones."""
     red, green, blue = color
     return "black" if 299 * red + 587 * green + 114 * blue > 128_000 else "white"
 
 
 def details(title: str, text: str, is_open: bool = False) -> str:
-    """Text under a title, shown or to be opened."""
+    """Return text under a title that opens and closes."""
     opened = " open" if is_open else ""
     return f"<details{opened}><summary>{html.escape(title)}</summary><pre>{html.escape(text)}</pre></details>"
 
@@ -61,7 +62,7 @@ def _heading(text: str) -> str:
 
 
 def array_html(x: HeldArray) -> str:
-    """Type and device of an array, a table of its elements, and a picture of its parts if it has several."""
+    """Return type and device of an array, a table of its elements, and a picture of its shards if it has several."""
     aval: Any = x.aval
     if x.is_deleted():
         return _heading(f"Array {aval.short()}, deleted")
@@ -87,7 +88,7 @@ def _elements(x: HeldArray) -> str:
 
 
 def _ends(values: Any) -> list[Any]:
-    """The first and the last few along the first dimension."""
+    """Return the first and the last entries along the first dimension."""
     return [*values] if len(values) <= 2 * ENDS else [*values[:ENDS], *values[-ENDS:]]
 
 
@@ -101,7 +102,7 @@ def _element(value: Any) -> str:
 
 
 def _short(x: HeldArray) -> str:
-    """The text of an array, with few elements of each dimension."""
+    """Return the text of an array, with few elements of each dimension."""
     with np.printoptions(threshold=100, edgeitems=2):
         return repr(x)
 
@@ -114,16 +115,17 @@ def _spec(sharding: Sharding) -> str:
 
 
 def _parts(shape: tuple[int, ...], sharding: Sharding) -> str:
-    """Which device has which part of an array of this shape, unless more dimensions are split than a page has."""
+    """Return a table of the devices of each shard, or nothing if more than two dimensions are split."""
     if sum(count > 1 for count in sharding.partition_counts(len(shape))) > 2:
         return ""
     cells = grid(shape, sharding).cells
-    colors = [[color_of(i * len(row) + j) for j in range(len(row))] for i, row in enumerate(cells)]
+    colors = [[pick_color(i * len(row) + j) for j in range(len(row))] for i, row in enumerate(cells)]
     return table([["\n".join(lines) for lines in row] for row in cells], colors)
 
 
 def mesh_html(mesh: Mesh | AbstractMesh) -> str:
-    """The axes of a mesh and, for one or two axes, which device is where; for more, each plane of the last two."""
+    """Return the axes of a mesh and a table of its devices; with more than two axes, one for each plane of the last
+    two."""
     axes = zip(mesh.axis_names, mesh.axis_sizes, mesh.axis_types, strict=True)
     title = _heading(", ".join(f"{name}: {size} ({kind.name})" for name, size, kind in axes) or "a mesh without axes")
     if not isinstance(mesh, Mesh):
@@ -140,12 +142,12 @@ def mesh_html(mesh: Mesh | AbstractMesh) -> str:
 
 def _devices(devices: Any) -> str:
     texts = [[f"{device.platform} {device.id}" for device in row] for row in devices]
-    colors = [[color_of(device.process_index) for device in row] for row in devices]
+    colors = [[pick_color(device.process_index) for device in row] for row in devices]
     return table(texts, colors)
 
 
 def sharding_html(sharding: Sharding) -> str:
-    """The spec of a sharding, and its mesh."""
+    """Return the spec of a sharding, and its mesh."""
     if isinstance(sharding, NamedSharding):
         return _heading(f"NamedSharding {_spec(sharding)}") + mesh_html(sharding.mesh)
     return _heading(repr(sharding))
@@ -155,7 +157,7 @@ def sharding_html(sharding: Sharding) -> str:
 
 
 def jaxpr_html(jaxpr: Jaxpr) -> str:
-    """The text of a jaxpr, under its type."""
+    """Return the text of a jaxpr, under its type."""
     arguments = ", ".join(aval.short() for aval in jaxpr.in_avals)
     results = ", ".join(aval.short() for aval in jaxpr.out_avals)
     count = len(jaxpr.eqns)
@@ -163,12 +165,12 @@ def jaxpr_html(jaxpr: Jaxpr) -> str:
 
 
 def traced_html(stage: Traced | Lowered) -> str:
-    """The jaxpr of a function that was traced."""
+    """Return the jaxpr of a traced function."""
     return jaxpr_html(stage.jaxpr)
 
 
 def compiled_html(compiled: Compiled) -> str:
-    """What a compiled program costs, what it sends, and its fusions and steps to look at."""
+    """Return costs, communication, fusions and steps of a compiled program."""
     cost, memory = compiled.cost_analysis(), compiled.memory_analysis()
     kernels = compiled.kernels
     rows = [
@@ -187,7 +189,7 @@ def compiled_html(compiled: Compiled) -> str:
 
 
 def install() -> None:
-    """Give the classes their method."""
+    """Set the methods on the classes."""
     methods: dict[type, Any] = {
         HeldArray: array_html,
         Mesh: mesh_html,
@@ -199,4 +201,4 @@ def install() -> None:
         Compiled: compiled_html,
     }
     for cls, method in methods.items():
-        setattr(cls, "_repr_html_", method)  # noqa: B010  (shown by notebooks alone)
+        setattr(cls, "_repr_html_", method)  # noqa: B010  (only notebooks call it)

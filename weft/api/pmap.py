@@ -1,4 +1,4 @@
-"""`pmap`: a function that runs on several devices, each with an element along an axis of the arguments."""
+"""`pmap`: map a function over an axis of its arguments, with each element on a device of its own."""
 
 from __future__ import annotations
 
@@ -73,10 +73,12 @@ def pmap(
         wrong = [d for d in devices if not isinstance(d, Device)]
         if wrong or not devices:
             received = described(wrong[0]) if wrong else "none"
-            raise ArgumentTypeError("pmap: devices is a list of devices.", received=received, fix="weft.devices()[:2]")
+            raise ArgumentTypeError(
+                "pmap: devices must be a list of devices.", received=received, fix="weft.devices()[:2]"
+            )
 
     @wraps(fun)
-    def mapped(*args: Any, **kwargs: Any) -> Any:
+    def function(*args: Any, **kwargs: Any) -> Any:
         if any(i >= len(args) for i in static):
             what = f"pmap of {name_of(fun)}: the arguments in static_broadcasted_argnums must be passed by position."
             raise ArgumentError(
@@ -108,8 +110,8 @@ def pmap(
         dims = [normalized(one, a, x, i, path, "pmap") for i, (a, x) in enumerate(zip(found, leaves, strict=True))]
         size = mapped_size(one, found, dims, leaves, path, axis_size, "pmap", len(tree.leaves(args)))
         around = math.prod(context.axes[a] for a in context.device_axes)
-        taken = chosen_devices(fun, size, around, devices, backend)
-        if context.device_axes:  # each device has the elements of this one: there is a device for each pair
+        taken = select_devices(fun, size, around, devices, backend)
+        if context.device_axes:  # the device axes around take the devices: there is one for each pair
             return vmap(one, axes, out_axes, axis_name, size)(*args, **kwargs)
         name = UNNAMED if axis_name is None else axis_name
         out = OutTree()
@@ -136,13 +138,13 @@ def pmap(
         results = [next(whole) if w is None else moved(next(each), w) for w in wanted]
         return tree.unflatten(out.treedef, results)
 
-    return jit(mapped, static_argnums=static, donate_argnums=as_tuple(donate_argnums))
+    return jit(function, static_argnums=static, donate_argnums=as_tuple(donate_argnums))
 
 
-def chosen_devices(
+def select_devices(
     fun: Callable[..., Any], size: int, around: int, devices: Sequence[Device] | None, backend: str | None
 ) -> list[Device]:
-    """The devices of the elements; an error if there are too few for those of the maps around too."""
+    """Return the devices of the elements; raise if there are too few, counting the maps around."""
     there = list(all_devices(backend) if devices is None else devices)
     if len(there) < size * around or (devices is not None and len(there) != size):
         nested = f", inside of maps over {around}," if around > 1 else ""
@@ -153,7 +155,7 @@ def chosen_devices(
             (f"arguments of shape {shape}{pad}, and vmap inside",) if around == 1 and size > len(there) > 0 else ()
         )
         raise ArgumentError(
-            f"pmap of {name_of(fun)} over {size} elements{nested} takes {size * around} devices.",
+            f"pmap of {name_of(fun)} over {size} elements{nested} needs {size * around} devices.",
             received=f"{len(there)} devices",
             fix=(
                 "weft.config.update('num_cpu_devices', n)   right after `import weft`",
@@ -165,6 +167,6 @@ def chosen_devices(
 
 
 def without(x: Any, dim: int) -> Any:
-    """A part without the dimension that is mapped over, of which it has one element."""
+    """Remove the mapped dimension of a shard, which has size 1."""
     shape = x.shape
     return reshape(x, new_sizes=(*shape[:dim], *shape[dim + 1 :]), dimensions=None)

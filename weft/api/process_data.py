@@ -1,4 +1,4 @@
-"""Arrays from what each process has loaded, and what a process must load."""
+"""Arrays from the data that each process has loaded, and the data that a process must load."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ from weft.sharding.shardings import Index, Sharding
 
 
 def parts_here(sharding: Sharding, ndim: int) -> list[list[int]]:
-    """Which parts of each of `ndim` dimensions devices of this process have, in order."""
+    """Return the indices of the shards that devices of this process have along each of `ndim` dimensions, in order."""
     pairs = zip(sharding.device_tuple, sharding.part_indices(ndim), strict=True)
     here = [parts for device, parts in pairs if is_addressable(device)]
     return [sorted({parts[dim] for parts in here}) for dim in range(ndim)]
 
 
 def process_slices(sharding: Sharding, global_shape: Sequence[int]) -> Index:
-    """What this process must load of an array: a slice of each dimension that has all parts of its devices."""
+    """Return the part of an array that this process must load: for each dimension, the slice with all shards of its
+    devices."""
     shape = indices(global_shape, "global_shape of process_slices")
     sizes, counts, found = sharding.shard_shape(shape), sharding.partition_counts(len(shape)), []
     for dim, (size, parts, whole) in enumerate(zip(sizes, parts_here(sharding, len(shape)), shape, strict=True)):
@@ -34,7 +35,7 @@ def process_slices(sharding: Sharding, global_shape: Sequence[int]) -> Index:
             continue
         if parts != list(range(parts[0], parts[-1] + 1)):
             raise ArgumentError(
-                f"The parts of this process are no range of dimension {dim}.",
+                f"The shards of a process must be contiguous along dimension {dim}.",
                 received=f"parts {parts} of {counts[dim]} for {sharding!r}",
                 fix="order the devices of the mesh by process, or weft.make_array_from_callback",
                 at=user_line(),
@@ -44,8 +45,8 @@ def process_slices(sharding: Sharding, global_shape: Sequence[int]) -> Index:
 
 
 def local_to_global_shape(sharding: Sharding, local_shape: Sequence[int]) -> tuple[int | None, ...]:
-    """The shape of an array of which each process has a part of `local_shape`; None for a dimension of which that does
-    not say it: processes have different numbers of parts, or parts of different sizes."""
+    """Return the shape of an array from the shape of the part that each process has. A dimension is None if that does
+    not determine it: processes have different numbers of shards, or shards of different sizes."""
     shape = indices(local_shape, "local_shape of local_to_global_shape")
     ndim = len(shape)
     sharding.check_compatible_aval(shape)
@@ -67,13 +68,12 @@ def local_to_global_shape(sharding: Sharding, local_shape: Sequence[int]) -> tup
 
 
 def make_array_from_process_local_data(sharding: Any, local_data: Any, global_shape: Any = None) -> Any:
-    """Arrays of which each process has loaded a part: the leaves of `local_data`, split as `sharding` says, a sharding
-    or a tree of them that is a prefix of `local_data`.
+    """Make arrays from the parts that each process has loaded: the leaves of `local_data`, with a sharding, or a tree
+    of shardings that is a prefix of `local_data`.
 
-    A process passes what `process_slices` says, or, along a dimension in which its data is as large as the array, all
-    of it. `global_shape` is the shape of the array, or a tree of shapes; where it is None, or None for a dimension, it
-    follows from the local one: processes have parts of one size. So it is needed for a dimension that does not split
-    evenly between processes.
+    A process passes the part that `process_slices` returns, or the whole array along any dimension. `global_shape` is
+    the shape of the array, or a tree of shapes. If it, or one of its entries, is None, it is derived from the local
+    shape, which needs parts of one size: it must be passed for dimensions that do not split evenly between processes.
 
     Args:
         sharding: a sharding, or a tree of them.
@@ -102,22 +102,21 @@ def make_array_from_process_local_data(sharding: Any, local_data: Any, global_sh
 
 def _array(local: Any, sharding: Any, global_shape: Any) -> Any:
     if not is_sharding(sharding) or sharding is None:
-        raise ArgumentError("make_array_from_process_local_data takes a sharding for each array.", received="None")
+        raise ArgumentError("make_array_from_process_local_data needs a sharding for each array.", received="None")
     value = np.asarray(local)
     found = local_to_global_shape(sharding, value.shape)
     wanted = found if global_shape is None else tuple(global_shape)
     if len(wanted) != value.ndim:
         raise ArgumentError(
-            "global_shape of make_array_from_process_local_data has an entry for each dimension.",
+            "global_shape of make_array_from_process_local_data must have an entry for each dimension.",
             received=f"{wanted} for local data of shape {value.shape}",
-            fix="global_shape=None, for it to follow from the local shape",
+            fix="global_shape=None, to derive it from the local shape",
             at=user_line(),
         )
     shape = tuple(f if g is None else g for g, f in zip(wanted, found, strict=True))
     if None in shape:
         raise ArgumentError(
-            "The shape of the array does not follow from the local data: processes have different numbers of parts, or"
-            " parts of different sizes.",
+            "global_shape must be passed if processes have different numbers of shards, or shards of different sizes.",
             received=f"{value.shape}, of an array {shape}",
             fix="global_shape=(...)",
             at=user_line(),
@@ -127,7 +126,7 @@ def _array(local: Any, sharding: Any, global_shape: Any) -> Any:
     for dim, (size, whole, own) in enumerate(zip(value.shape, shape, slices, strict=True)):
         if size not in (whole, own.stop - own.start):
             raise ArgumentError(
-                f"Dimension {dim} of the local data is neither what this process has of the array nor all of it.",
+                f"Dimension {dim} of the local data must be the part of this process, or the whole dimension.",
                 received=f"{size} elements where it has {own.start}:{own.stop} of {whole}",
                 fix="local_data[weft.process_slices(sharding, global_shape)]",
                 at=user_line(),

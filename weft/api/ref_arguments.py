@@ -13,29 +13,30 @@ from weft.trace.refs import Ref, Touched, write_back
 
 
 class StagedRefs:
-    """The mutable arrays of a staged function: which arguments are some, which of them it writes, and those that it
-    closes over. Values of the latter are passed after the leaves of the arguments; what is written is returned after
-    the results, first that of arguments."""
+    """Mutable arrays of a staged function: flags of the arguments that are mutable, indices of those that it writes,
+    and those that it closes over. Values of captured ones are passed after the leaves of the arguments; new values are
+    returned after the results, first those of arguments."""
 
     __slots__ = ("arguments", "captured", "of_values", "written")
 
     def __init__(self, arguments: tuple[bool, ...], written: Sequence[int], captured: Sequence[Touched]):
         self.arguments, self.written, self.captured = arguments, tuple(written), tuple(captured)
-        self.of_values: Any = None  # the function of values, jitted, for calls outside of all traces
+        self.of_values: Any = None  # jitted function of values, for calls outside of all traces
 
     @property
     def written_count(self) -> int:
+        """Number of mutable arrays that are written."""
         return len(self.written) + sum(t.written for t in self.captured)
 
-    def donated(self, flags: tuple[bool, ...]) -> tuple[bool, ...]:
-        """Flags for the leaves and what is closed over: what is written is overwritten in place."""
+    def donation_flags(self, flags: tuple[bool, ...]) -> tuple[bool, ...]:
+        """Return the donation flags of leaves and captured values: written ones are overwritten in place."""
         own = flags or (False,) * len(self.arguments)
         leaves = [(f and not r) or i in self.written for i, (f, r) in enumerate(zip(own, self.arguments, strict=True))]
         return (*leaves, *(t.written for t in self.captured))
 
     def operands(self, leaves: Sequence[Any], alone: bool) -> list[Any]:
-        """Operands for a call; outside of all traces (`alone`) those that are written are taken out of the
-        references."""
+        """Return the operands of a call; outside of all traces (`alone`) the values that will be overwritten are moved
+        out of their references."""
         values = [
             leaf if not isinstance(leaf, Ref) else leaf.taken() if alone and i in self.written else leaf.value
             for i, leaf in enumerate(leaves)
@@ -43,14 +44,14 @@ class StagedRefs:
         return [*values, *(t.ref.taken() if alone and t.written else t.ref.value for t in self.captured)]
 
     def write_back(self, leaves: Sequence[Any], values: Sequence[Any]) -> None:
-        """Give references their new values."""
+        """Store new values in the references."""
         for i, value in zip(self.written, values, strict=False):
             leaves[i].replace(value)
         write_back(self.captured, values[len(self.written) :])
 
 
 def has_backward_rules(jaxpr: Jaxpr) -> bool:
-    """Whether a backward rule of the user's may still be called when a jaxpr is differentiated."""
+    """Return whether differentiating a jaxpr may call a user's backward rule."""
     return any(
         equation.primitive in (custom_vjp_call, custom_lin) or any(map(has_backward_rules, subjaxprs(equation.params)))
         for equation in jaxpr.eqns
@@ -58,7 +59,7 @@ def has_backward_rules(jaxpr: Jaxpr) -> bool:
 
 
 def function_of_values(jaxpr: Jaxpr, name: str) -> Callable[..., list[Any]]:
-    """The function that a jaxpr is."""
+    """Return the function that replays a jaxpr."""
 
     def values(*args: Any) -> list[Any]:
         return replay(jaxpr, *args)
@@ -68,16 +69,16 @@ def function_of_values(jaxpr: Jaxpr, name: str) -> Callable[..., list[Any]]:
 
 
 def types_with_refs(leaves: Sequence[Any]) -> tuple[Any, ...]:
-    """The types of leaves of which some are mutable arrays, or describe one."""
+    """Return the types of leaves, some of which are mutable arrays or descriptions of them."""
     return tuple(RefType(leaf.inner_aval) if isinstance(leaf, Ref) else get_aval(leaf) for leaf in leaves)
 
 
 def with_ref_arguments(
     flat: Callable[..., list[Any]], types: Sequence[Any], leaves: Sequence[Any] = (), escaped: list[Ref] | None = None
 ) -> tuple[Callable[..., list[Any]], list[Any], tuple[bool, ...], list[int]]:
-    """A flat function of mutable arrays as one of their values, which returns what it has written to them after its
-    results; its types; which arguments are such; and a list for the indices of those that it writes. Those of `leaves`
-    that a derivative rule holds are put into `escaped`."""
+    """Convert a flat function of mutable arrays to one of their values, which returns their new values after its
+    results. Return it with its types, the flags of arguments that are mutable, and a list that receives the indices of
+    those that it writes. `escaped` receives those of `leaves` that a derivative rule holds."""
     arguments = tuple(isinstance(t, RefType) for t in types)
     written: list[int] = []
     if not any(arguments):

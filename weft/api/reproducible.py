@@ -1,4 +1,4 @@
-"""What `jit(f, reproducible=8)` needs around its calls: the setting, and a mesh where only specs are there."""
+"""Settings and mesh of calls of `jit(f, reproducible=8)`."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from weft.sharding.spec import PartitionSpec, split_axes
 
 
 def part_counts(value: Any) -> Any:
-    """What `jit` takes as `reproducible`, as the setting stores it."""
+    """Validate the option `reproducible` of `jit`; return it in the form of the setting."""
     try:
         return setting.check(value)
     except ValueError:
         raise ArgumentError(
-            "jit: reproducible is in how many parts sums are computed.",
+            "jit: reproducible must be a number of parts, or a dict from axes to numbers of parts.",
             received=described(value),
             fix=("reproducible=8", "reproducible={'data': 8}   for some axes of the mesh"),
         ) from None
 
 
 class Around:
-    """The settings of the calls of one function: `parts` along axes, and if no mesh is set the default device as a mesh
-    with the axes that shardings name."""
+    """Settings of the calls of one function: `parts` along axes, and, if no mesh is set, the default device as a mesh
+    with the axes that the shardings name."""
 
     def __init__(self, parts: Any, shardings: Any) -> None:
         self._parts = parts
@@ -45,7 +45,7 @@ class Around:
 
     @contextlib.contextmanager
     def settings(self) -> Iterator[None]:
-        """A block in which they hold."""
+        """Return a context in which the settings hold."""
         with contextlib.ExitStack() as stack:
             stack.enter_context(Scope(setting, self._parts))
             if config.mesh is None and self._axes:
@@ -55,7 +55,7 @@ class Around:
 
 
 def raise_unsplit(caller: str, parts: Any) -> None:
-    """Say that nothing is split, so that nobody knows what is to be computed in parts."""
+    """Raise the error for a call in which nothing is split over a mesh."""
     said = parts if isinstance(parts, int) else dict(parts)
     raise ArgumentError(
         f"{caller}: reproducible={said} computes in parts what is split over a mesh, also on one device, and "

@@ -1,4 +1,4 @@
-"""Scopes: names for what happens inside, evaluation while tracing, running without jit."""
+"""Scopes: names of operations, evaluation while tracing, running without jit."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from weft.trace.tracer import Tracer
 
 @contextmanager
 def named_scope(name: str) -> Iterator[None]:
-    """Give everything inside a name, which its equations carry on their stack (also a decorator).
+    """Put a name on the stack of the equations inside (also a decorator).
 
     Args:
         name: a string. `weft.explain` and profiles show it; an equation has it in its `source_info.name_stack`.
@@ -34,13 +34,15 @@ def named_scope(name: str) -> Iterator[None]:
     ['encoder']
     """
     if not isinstance(name, str):
-        raise ArgumentTypeError("named_scope takes a string.", received=f"{name!r} of type {type(name).__name__}")
+        raise ArgumentTypeError(
+            "named_scope: name must be a string.", received=f"{name!r} of type {type(name).__name__}"
+        )
     with push_names(name):
         yield
 
 
 def named_call(fun: Callable[..., Any], *, name: str | None = None) -> Callable[..., Any]:
-    """`fun`, with everything it does under a name: its own by default.
+    """Run `fun` in a `named_scope`, by default with its own name.
 
     Args:
         fun: a function.
@@ -57,15 +59,15 @@ def named_call(fun: Callable[..., Any], *, name: str | None = None) -> Callable[
 
     @boundary
     @wraps(fun)
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
+    def function(*args: Any, **kwargs: Any) -> Any:
         with push_names(scope):
             return fun(*args, **kwargs)
 
-    return wrapped
+    return function
 
 
 class KnownTrace(Trace):
-    """Runs operations on known values at once and hands those on traced values to the trace around."""
+    """Trace that evaluates operations on concrete values at once, and passes others to the outer trace."""
 
     __slots__ = ("outer",)
 
@@ -79,7 +81,7 @@ class KnownTrace(Trace):
 
 @contextmanager
 def ensure_compile_time_eval() -> Iterator[None]:
-    """Run operations inside at once where their operands are known, even while a function is being traced.
+    """Evaluate operations inside at once if their operands are concrete, even while a function is being traced.
 
     Returns:
         A context manager.
@@ -102,7 +104,7 @@ def disable_jit(disable: bool = True) -> Any:
     """Run jitted functions, loops and branches as plain Python inside, so that they can be stepped through.
 
     Args:
-        disable: False for the usual behaviour, inside of a block where it is disabled.
+        disable: False to enable jit again inside of a block that disables it.
 
     Returns:
         A context manager.
@@ -117,5 +119,5 @@ def disable_jit(disable: bool = True) -> Any:
 
 
 def checking_leaks() -> Any:
-    """Look for leaked tracers after every trace inside."""
+    """Check for leaked tracers after every trace inside."""
     return states["check_tracer_leaks"](True)

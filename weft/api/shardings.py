@@ -10,7 +10,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, TypeVar, cast
 
-from weft.api.devices import held, is_destination, put_traced
+from weft.api.devices import as_array, is_destination, reshard_traced
 from weft.base import tree
 from weft.base.arguments import described
 from weft.base.errors import ArgumentError, ArgumentTypeError, ShardingTypeError
@@ -132,7 +132,7 @@ def placed_argument(leaf: Any, sharding: Sharding, caller: str, name: str) -> An
         if aval.explicit_sharding not in (None, typed):
             raise_elsewhere(aval.explicit_sharding, sharding, aval, caller, name)
         return constrained(leaf, sharding)
-    array = held(leaf)
+    array = as_array(leaf)
     alone = isinstance(sharding, SingleDeviceSharding)  # the call brings arrays of other devices there
     if type(array) is ShardedArray or (type(array) is PlacedArray and array.committed and not alone):
         check_where(array.sharding, sharding, aval, caller, name)
@@ -193,10 +193,10 @@ def single_device(shardings: Any, caller: str) -> Device | None:
 def constrained(x: Any, sharding: Sharding) -> Any:
     """A value split so: an array with values is put so, of a traced value the compiler or its type is told."""
     if not isinstance(x, Tracer) and context.trace is EVALUATION:
-        return resharded(held(x), sharding)
+        return resharded(as_array(x), sharding)
     if isinstance(sharding, SingleDeviceSharding):
         return device_put_primitive(x, device=sharding.device, source=None)
-    return put_traced(with_aval(x), sharding)  # type: ignore[arg-type]
+    return reshard_traced(with_aval(x), sharding)  # type: ignore[arg-type]
 
 
 def with_sharding_constraint(x: Any, shardings: Any) -> Any:
@@ -346,7 +346,7 @@ def typed_result(x: Any, sharding: NamedSharding, caller: str) -> Any:
     checked(sharding, aval.shape, f"{caller}: the result, {aval.short()},")
     sharding = with_all_entries(sharding, aval.ndim)
     if not isinstance(x, Tracer) and context.trace is EVALUATION:
-        return resharded(held(x), sharding)
+        return resharded(as_array(x), sharding)
     return reshard_primitive(x, sharding=sharding, source=aval.explicit_sharding)
 
 
@@ -355,7 +355,7 @@ def split_like(x: Any, a: Array) -> Any:
     if context.trace is not EVALUATION:
         sharding = a.aval.explicit_sharding
         return x if sharding is None else typed_result(x, sharding, "An array")
-    return resharded(held(x), a.sharding) if type(a) is ShardedArray else x
+    return resharded(as_array(x), a.sharding) if type(a) is ShardedArray else x
 
 
 def reshard(xs: Any, out_shardings: Any) -> Any:

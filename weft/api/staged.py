@@ -68,7 +68,7 @@ class StagedFunction:
         self.out_types = jaxpr.out_avals
         if refs is not None:
             self.out_types = self.out_types[: len(self.out_types) - refs.written_count]
-            donated = refs.donated(donated)
+            donated = refs.donation_flags(donated)
         if self.has_empty:
             jaxpr = jaxpr.replace(outvars=[v for v in jaxpr.outvars if not is_empty(v.aval)])
         self.jaxpr = constants_to_arguments(jaxpr)

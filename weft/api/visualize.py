@@ -1,4 +1,4 @@
-"""Shardings as pictures in text: which part of an array is on which device."""
+"""Pictures of shardings in text: the devices of each shard of an array."""
 
 from __future__ import annotations
 
@@ -14,13 +14,12 @@ from weft.sharding.mesh import Mesh
 from weft.sharding.shardings import NamedSharding, Sharding
 from weft.trace.tracer import Tracer
 
-# Lines that a cell has at most, where it is not for want of space.
+# Height of a cell in lines, unless its text needs more.
 HIGHEST = 3
 
 
 def inspect_array_sharding(value: Any, *, callback: Callable[[Sharding], None]) -> None:
-    """Call a function with the sharding of an array: at once, or, in a jitted function, when its program is compiled
-    and it is known how it splits the value."""
+    """Call a function with the sharding of an array: at once, or when the program is compiled if it is traced."""
     if isinstance(value, Tracer):
         inspect_sharding(value, callback=callback)
         return
@@ -44,7 +43,7 @@ def visualize_sharding(
     max_width: int = 80,
     color_map: Callable[[int], tuple[int, int, int]] | None = None,
 ) -> None:
-    """Print which devices have which part of an array of this shape. Parts of different sizes say how large they are.
+    """Print the devices of each shard of an array of this shape, with the shapes of shards if they differ.
 
     The picture has about two characters a column and one line a row of the array, times `scale`, between `min_width`
     and `max_width` wide. Cells have colors in terminals, unless `use_color` is False; `color_map` returns red, green
@@ -52,29 +51,32 @@ def visualize_sharding(
     """
     if not isinstance(sharding, Sharding):
         raise ArgumentTypeError(
-            "visualize_sharding takes a shape and a sharding.", received=described(sharding), fix="x.sharding"
+            "visualize_sharding: sharding must be a sharding.", received=described(sharding), fix="x.sharding"
         )
-    color = color_map or color_of if use_color and sys.stdout.isatty() else None
+    color = color_map or pick_color if use_color and sys.stdout.isatty() else None
     print(picture(tuple(shape), sharding, scale, min_width, max_width, color))
 
 
 def _held(value: Any) -> HeldArray:
+    """Return an array; raise if the value is none."""
     if not isinstance(value, HeldArray):
         raise ArgumentTypeError(
-            "Only arrays have a sharding.", received=described(value), fix="weft.device_put(value, sharding)"
+            "The value must be an array to have a sharding.",
+            received=described(value),
+            fix="weft.device_put(value, sharding)",
         )
     return value
 
 
 def part_sizes(size: int, count: int) -> list[int]:
-    """The sizes of the parts of a dimension: the last ones may be smaller, or empty."""
+    """Return the sizes of the shards along a dimension: the last ones may be smaller, or empty."""
     part = -(-size // count)
     return [min(part, max(0, size - i * part)) for i in range(count)]
 
 
 class Grid(NamedTuple):
-    """The parts of an array as rows and columns: the lines of each cell, and the dimensions of the array that are
-    shown as rows and as columns (None where there is one)."""
+    """Shards of an array as rows and columns: the lines of each cell, and the dimensions of the array that rows and
+    columns are for (None if there is one only)."""
 
     cells: list[list[list[str]]]
     rows: int | None
@@ -82,12 +84,12 @@ class Grid(NamedTuple):
 
     @property
     def shown(self) -> list[int]:
-        """The dimensions that are shown."""
+        """Dimensions that are shown."""
         return [dimension for dimension in (self.rows, self.columns) if dimension is not None]
 
 
 def grid(shape: tuple[int, ...], sharding: Sharding) -> Grid:
-    """Which devices have which part of an array. At most two dimensions may be split."""
+    """Arrange the shards of an array, of which at most two dimensions may be split, as rows and columns."""
     sharding.check_compatible_aval(shape)
     counts = sharding.partition_counts(len(shape))
     split = [d for d, count in enumerate(counts) if count > 1]
@@ -130,7 +132,7 @@ def picture(
     max_width: int = 80,
     color: Callable[[int], tuple[int, int, int]] | None = None,
 ) -> str:
-    """The picture as text."""
+    """Return the picture as text."""
     found = grid(shape, sharding)
     cells, rows, columns = found
     total_columns = 0 if columns is None else shape[columns]
@@ -139,7 +141,7 @@ def picture(
     total_rows = 1 if rows is None else shape[rows]
     high = HIGHEST if scale * total_rows >= HIGHEST * len(cells) else 1
     cell_height = max(high, *(len(lines) for row in cells for lines in row))
-    text = _drawn(cells, cell_width, cell_height, color)
+    text = _draw(cells, cell_width, cell_height, color)
     if len(shape) <= 2:
         return text
     axes = " and ".join(f"dimension {d}" for d in found.shown) or "no dimension"
@@ -147,24 +149,24 @@ def picture(
 
 
 def _names(sharding: Sharding) -> list[str]:
-    """Devices by platform and id; positions in the mesh where it has no devices."""
+    """Return the devices by platform and id; by position in a mesh without devices."""
     if isinstance(sharding, NamedSharding) and not isinstance(sharding.mesh, Mesh):
         return [f"device {i}" for i in range(sharding.mesh.size)]
     return [f"{d.platform.upper()} {d.id}" for d in sharding.device_tuple]
 
 
 def _label(names: Sequence[str]) -> str:
-    """`CPU 0,1,2` for the devices of one part."""
+    """Return `CPU 0,1,2` for the devices of one shard."""
     if not names:
         return ""
     platform = names[0].rpartition(" ")[0]
     return f"{platform} {','.join(name.rpartition(' ')[2] for name in names)}"
 
 
-def _drawn(
+def _draw(
     cells: list[list[list[str]]], width: int, height: int, color: Callable[[int], tuple[int, int, int]] | None
 ) -> str:
-    """A table of cells with frames."""
+    """Draw a table of cells with frames."""
     rule = "─" * width
     count = len(cells[0])
     lines = [f"┌{'┬'.join([rule] * count)}┐"]
@@ -176,19 +178,20 @@ def _drawn(
             for j, texts in enumerate(row):
                 first = (height - len(texts)) // 2
                 text = (texts[k - first] if first <= k < first + len(texts) else "").center(width)
-                parts.append(text if color is None else _colored(text, color(i * count + j)))
+                parts.append(text if color is None else _add_color(text, color(i * count + j)))
             lines.append(f"│{'│'.join(parts)}│")
     lines.append(f"└{'┴'.join([rule] * count)}┘")
     return "\n".join(lines)
 
 
-def _colored(text: str, rgb: tuple[int, int, int]) -> str:
+def _add_color(text: str, rgb: tuple[int, int, int]) -> str:
+    """Add escape codes for a background color."""
     red, green, blue = rgb
     ink = 30 if 299 * red + 587 * green + 114 * blue > 128_000 else 97  # black on light colors, white on dark ones
     return f"\x1b[{ink};48;2;{red};{green};{blue}m{text}\x1b[0m"
 
 
-# Colors that stay apart for the eye, by the index of the cell.
+# Colors that are easy to tell apart, by the index of the cell.
 PALETTE = (
     (78, 121, 167),
     (242, 142, 43),
@@ -201,5 +204,6 @@ PALETTE = (
 )
 
 
-def color_of(index: int) -> tuple[int, int, int]:
+def pick_color(index: int) -> tuple[int, int, int]:
+    """Return the color of a cell."""
     return PALETTE[index % len(PALETTE)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from weft.api.differentiate import Linearization, argument_names, linearized, refuse_reduce_axes, retyped
+from weft.api.differentiate import Linearization, argument_names, convert_type, linearize_at, refuse_reduce_axes
 from weft.api.flat import argument_paths, check_callable, name_of, wraps
 from weft.base import tree
 from weft.base.errors import ArgumentError, ArgumentTypeError
@@ -74,13 +74,13 @@ for _marker in (GradValue, DontWant, GradRef, DidntWant, NotNeeded, NotSaveable)
 
 
 class Layout(NamedTuple):
-    """What a pullback knows beside its saved values: static data of the tree."""
+    """Static data of a pullback: all but its saved values."""
 
     linear: Linearization
     sources: tuple[int, ...]
-    """For each residual the leaf of the arguments that it is, or -1 for a computed one."""
+    """For each residual, the index of the leaf of the arguments that it equals, or -1 for a computed one."""
     refs: tuple[bool, ...]
-    """For each leaf of the arguments whether it is a Ref."""
+    """For each leaf of the arguments, whether it is a Ref."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Layout) and self.linear is other.linear
@@ -158,7 +158,7 @@ class VJP:
         def pull(*cotangents: Any) -> Any:
             wanted = [not isinstance(r, DontWant) for r in requests]
             if any(is_ref):
-                # What a gradient Ref holds is the cotangent of the value that the argument's Ref ends with.
+                # A gradient Ref holds the cotangent of the final value of the argument's Ref.
                 ends = [
                     r.value if isinstance(r, Ref) else instantiate(Zero(t.cotangent()))
                     for r, t, n in zip(requests, linear.types, is_ref, strict=True)
@@ -169,8 +169,10 @@ class VJP:
             results: list[Any] = []
             for request, cotangent, ended in zip(requests, found, is_ref, strict=True):
                 if isinstance(request, Ref):
-                    total = cotangent if ended else accumulate(request.value, retyped(cotangent, request.inner_aval))
-                    request.replace(retyped(total, request.inner_aval))
+                    total = (
+                        cotangent if ended else accumulate(request.value, convert_type(cotangent, request.inner_aval))
+                    )
+                    request.replace(convert_type(total, request.inner_aval))
                     results.append(GradRef())
                 else:
                     results.append(DidntWant() if isinstance(request, DontWant) else cotangent)
@@ -212,7 +214,7 @@ def _is_marker(x: Any) -> bool:
 
 
 def _requests(structure: tree.PyTreeDef, entry: Any) -> list[Any]:
-    """Return for each leaf of an argument what is to happen with its cotangent."""
+    """Return the request for the cotangent of each leaf of an argument."""
     if entry is None or isinstance(entry, (Marker, Ref)):
         return [entry] * structure.num_leaves
     leaves, found = tree.flatten(entry, is_leaf=lambda x: x is None or isinstance(x, (Marker, Ref)))
@@ -260,8 +262,7 @@ def vjp(
     Args:
         fun: a function of arrays and mutable arrays.
         *primals: its arguments.
-        has_aux: whether `fun` returns a pair, of which only the first part is differentiated and the second is passed
-            on.
+        has_aux: whether `fun` returns a pair (value, auxiliary); auxiliary is returned and not differentiated.
         reduce_axes: accepted for compatibility; must be empty.
         saveable_args: False, or a tree of flags over the arguments with tuples as containers, to leave arguments out of
             the saved values; they must be put into `args_res` before the backward pass.
@@ -286,7 +287,7 @@ def vjp(
     if has_refs:
         check_no_refs_twice(leaves, name_of(fun), lambda i: argument_paths(fun, primals, {})[i])
     function = _with_ref_values(fun, structure, refs, has_aux) if has_refs else fun
-    results, linear, residuals, auxiliary = linearized(
+    results, linear, residuals, auxiliary = linearize_at(
         function, args, has_aux or has_refs, "vjp", lambda: argument_names(fun, primals)
     )
     value = tree.unflatten(linear.out_tree, results)
@@ -305,7 +306,7 @@ def _with_ref_values(
     fun: Callable[..., Any], structure: tree.PyTreeDef, refs: Sequence[Ref | None], has_aux: bool
 ) -> Callable[..., Any]:
     """Return `fun` as a function of the values of its mutable arguments. It returns the result with the values that
-    they end with, and, as auxiliary data, which were written and that of `fun`."""
+    they end with, and, as auxiliary data, flags of those that were written and the auxiliary data of `fun`."""
 
     @wraps(fun)
     def function(*args: Any) -> Any:

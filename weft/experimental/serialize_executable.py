@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from weft.api.devices import chosen_device
+from weft.api.devices import select_device
 from weft.api.jit import jit
 from weft.api.stages import Compiled
 from weft.base import tree
@@ -51,7 +51,7 @@ def deserialize_and_load(
         raise ArgumentError(
             "A serialized function only runs on one device.", received=f"{len(execution_devices or ())} devices"
         )
-    device = chosen_device("deserialize_and_load", execution_devices[0] if execution_devices else None, backend)
+    device = select_device("deserialize_and_load", execution_devices[0] if execution_devices else None, backend)
     types = [ShapeDtypeStruct.like(t) for t in exported.in_avals]
     args, kwargs = tree.unflatten(in_tree, types)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from weft.api.custom import custom_jvp, running
+from weft.api.custom import custom_jvp, is_running
 from weft.api.custom_rules import zero_from_primal
 from weft.api.differentiate import jvp, linear_transpose
 from weft.base import tree
@@ -186,7 +186,7 @@ def _run_solver(solver: Callable[[Any], Any], guess: Any) -> Any:
 
     On known values it runs as plain Python; else it is staged, so that no transformation looks inside.
     """
-    if running(context.trace):
+    if is_running(context.trace):
         return stop_gradient(solver(guess))
     leaves, treedef = tree.flatten(guess)
     types = [get_aval(x) for x in leaves]
