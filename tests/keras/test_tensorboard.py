@@ -45,9 +45,9 @@ def read(directory):
     content, at, found = path.read_bytes(), 0, []
     while at < len(content):
         (length,) = struct.unpack_from("<Q", content, at)
-        assert struct.unpack_from("<I", content, at + 8)[0] == records.masked_crc32c(content[at : at + 8])
+        assert struct.unpack_from("<I", content, at + 8)[0] == records.mask_crc32c(content[at : at + 8])
         message = content[at + 12 : at + 12 + length]
-        assert struct.unpack_from("<I", content, at + 12 + length)[0] == records.masked_crc32c(message)
+        assert struct.unpack_from("<I", content, at + 12 + length)[0] == records.mask_crc32c(message)
         found.append(dict(fields(message)))
         at += 16 + length
     return found

@@ -492,7 +492,7 @@ def to_torch(model: Any, names: Names = None) -> Weights:
     Args:
         model: a model that is built.
         names: for each layer path the name of the module, such as {"dense": "0", "block/conv": "body.conv1"}; the path
-            with dots where there is no entry. Layers of one recurrent module are told apart by their suffixes in it:
+            with dots where there is no entry. Suffixes distinguish the layers of one recurrent module:
             {"bidirectional_1/backward_lstm": "rnn:l1_reverse"}.
 
     Returns:

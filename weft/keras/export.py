@@ -69,10 +69,10 @@ class ExportArchive:
         """Add a function, with the present values of variables.
 
         Args:
-            name: what it is called.
+            name: the name of the endpoint.
             fn: a function of arrays; what it writes to variables is forgotten.
-            input_signature: for each argument an `InputSpec`, a `KerasTensor`, an array or a tree of these. A size that
-                is None may be any; those of the first axes are all the same, that of rows.
+            input_signature: for each argument an `InputSpec`, a `KerasTensor`, an array or a tree of these. A size of
+                None is symbolic; the sizes of the first axes are one symbol, the number of rows.
             vjp_order: how often the program can be differentiated.
 
         Returns:

@@ -195,7 +195,7 @@ def traverse(func: Callable[[Any], Any], structure: Any, top_down: bool = True) 
         func: a function of a part or leaf. It returns None to go on (a leaf then stays as it is), `MAP_TO_NONE` to have
             None there, or what replaces the part.
         structure: lists, tuples, dicts and leaves.
-        top_down: whether a part is asked for before its own parts, which are left out if it is replaced.
+        top_down: whether `func` visits a part before its own parts, which are skipped if it is replaced.
 
     Returns:
         A structure.

@@ -649,7 +649,7 @@ def slice_type(caller: str, aval: Any) -> Any:
 
 
 def scan_length(xs: Any, leaves: Sequence[Any], length: Any) -> Any:
-    """Return the common leading size of all xs, or `length` if there are none; raise an error if they differ."""
+    """Return the common leading size of all xs, by default `length`; raise an error if they differ."""
     sizes: dict[Any, str] = {}
     for path, leaf in tree.leaves_with_path(xs):
         shape = get_aval(leaf).shape  # type: ignore[attr-defined]

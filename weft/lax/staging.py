@@ -33,7 +33,7 @@ def composite(decomposition: Callable[..., Any], name: str, version: int = 0) ->
     check_callable(decomposition, "lax.composite")
 
     @functools.wraps(decomposition)
-    def called(*args: Any, **attributes: Any) -> Any:
+    def call_staged(*args: Any, **attributes: Any) -> Any:
         leaves, in_tree = tree.flatten(args)
         check_values(
             args,
@@ -49,7 +49,7 @@ def composite(decomposition: Callable[..., Any], name: str, version: int = 0) ->
         results = calls.composite(*operands, jaxpr=jaxpr, name=name, version=version, attributes=shown)
         return tree.unflatten(out_tree, results)
 
-    return called
+    return call_staged
 
 
 def platform_dependent(

@@ -307,7 +307,7 @@ def from_dlpack(x: ArrayLike, /, *, device: Any = None, copy: bool | None = None
     """
     if copy is False and not isinstance(x, Array):
         raise ArgumentError(
-            "This from_dlpack always copies: the other library could change a shared buffer.",
+            "from_dlpack cannot share a buffer: the other library could change it. copy must be None or True.",
             fix="weft.dlpack.from_dlpack(x), which shares it, or leave copy out",
         )
     value = from_host(x)

@@ -26,7 +26,7 @@ _TYPICAL_SIZE = 8
 
 
 class Reduce(NamedTuple):
-    """Work on one operand: diagonals over groups of axes, of which the first remains; dropped and summed axes."""
+    """Work on one operand: diagonals over groups of axes, keeping the first of each; dropped and summed axes."""
 
     operand: int
     diagonals: tuple[tuple[int, ...], ...]
@@ -145,7 +145,7 @@ def label_sizes(text: str, labels: Sequence[str], shapes: Sequence[tuple[Any, ..
                 sizes[label] = size
             elif size != previous and size != 1:
                 raise ArgumentError(
-                    f"einsum: label {label!r} has size {size} in operand {operand} and {previous} before.",
+                    f"einsum: label {label!r} must have one size, got {size} in operand {operand} and {previous}.",
                     received=f"{text!r} and shapes {', '.join(map(str, shapes))}",
                     fix="other letters, or transpose an operand, so that a letter has one size",
                 )

@@ -73,7 +73,7 @@ def promote_and_broadcast(name: str, *args: Any) -> list[Any]:
 
 
 def clip(arr: ArrayLike | None = None, /, min: ArrayLike | None = None, max: ArrayLike | None = None) -> Array:
-    """Limit each element to between `min` and `max`, either of which may be left out.
+    """Limit each element to between `min` and `max`; each limit may be omitted.
 
     Args:
         arr: an array or a number.

@@ -117,7 +117,7 @@ def _check_array(opened: Any, size: int, name: str) -> None:
     try:
         version = np.lib.format.read_magic(opened)
         if version not in ((1, 0), (2, 0), (3, 0)):
-            raise ValueError(f"it has the version {version}")
+            raise ValueError(f"its version must be 1.0, 2.0 or 3.0, got {version}")
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         shape, _, dtype = read(opened)
     except Exception as error:  # NumPy parses the header as Python, which raises anything
@@ -125,4 +125,4 @@ def _check_array(opened: Any, size: int, name: str) -> None:
     declared, stored = math.prod(shape) * dtype.itemsize, size - (opened.tell() - begin)
     if not dtype.hasobject and (declared > stored or any(extent < 0 for extent in shape)):
         received = f"shape {shape} of {dtype}, {declared:,} bytes; {stored:,} are stored"
-        raise FileFormatError(f"{name} declares more bytes than it stores.", received=received)
+        raise FileFormatError(f"{name} must store the bytes that its header declares.", received=received)

@@ -40,17 +40,17 @@ def _sequence(name: str, arrays: Any, axis: Any = 0) -> list[Array]:
         )
     if isinstance(arrays, (Array, np.ndarray)):
         if np.ndim(arrays) == 0:
-            raise ArgumentError(f"{name} takes a sequence of arrays.", received="a scalar", fix=f"{name}([a, b])")
+            raise ArgumentError(f"{name} needs a sequence of arrays.", received="a scalar", fix=f"{name}([a, b])")
         arrays = unstack(arrays)
     if isinstance(arrays, (int, float, complex)):
         raise ArgumentTypeError(
-            f"{name} takes a sequence of arrays.", received=described(arrays), fix=f"{name}([a, b])"
+            f"{name} needs a sequence of arrays.", received=described(arrays), fix=f"{name}([a, b])"
         )
     try:
         listed = list(arrays)
     except TypeError:
         fix = f"{name}([a, b])"
-        raise ArgumentTypeError(f"{name} takes a sequence of arrays.", received=described(arrays), fix=fix) from None
+        raise ArgumentTypeError(f"{name} needs a sequence of arrays.", received=described(arrays), fix=fix) from None
     check_arraylike(name, *listed)
     if not listed:
         raise ArgumentError(f"Need at least one array to {name}, got no arrays.", fix="a list of at least one array")

@@ -107,7 +107,7 @@ def _broadcast_map(
         for name, size in zip(names, value.shape[split:], strict=True):
             _agree(sizes, name, size, f"argument {index}")
     batch = broadcast_shape("vectorize", *batches) if batches else ()
-    checked = _check_results(function, outputs, sizes)
+    check_and_call = _check_results(function, outputs, sizes)
     flattened: list[list[int | None]] = []
     squeezed = []
     for value, own in zip(values, batches, strict=True):
@@ -120,8 +120,8 @@ def _broadcast_map(
         if all(a is None for a in axes):
             skipped.append(axis)
         else:
-            checked = vmap(checked, in_axes=axes)
-    out = checked(*squeezed)
+            check_and_call = vmap(check_and_call, in_axes=axes)
+    out = check_and_call(*squeezed)
     return tree.map(lambda x: expand_dims(x, tuple(sorted(skipped))) if skipped else x, out)
 
 
@@ -136,7 +136,7 @@ def _check_results(
 ) -> Callable[..., Any]:
     """Wrap a function to check that its results have the core dimensions that the signature names."""
 
-    def checked(*arrays: Any) -> Any:
+    def check_and_call(*arrays: Any) -> Any:
         out = function(*arrays)
         results = out if isinstance(out, tuple) else (out,)
         arrays_out = [asarray(r) for r in results]
@@ -161,7 +161,7 @@ def _check_results(
                     _agree(found, name, size, f"result {i}")
         return tuple(arrays_out) if isinstance(out, tuple) else arrays_out[0]
 
-    return checked
+    return check_and_call
 
 
 def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: ArrayLike, *args: Any, **kwargs: Any) -> Array:
@@ -184,12 +184,12 @@ def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: ArrayLike, *arg
     a = ensure_array(arr)
     dim = canonicalize_axis(axis, a.ndim, "apply_along_axis")
 
-    def mapped(x: Any) -> Any:
+    def map_element(x: Any) -> Any:
         return func1d(x, *args, **kwargs)
 
     for _ in range(a.ndim - 1):
-        mapped = vmap(mapped)
-    out = mapped(moveaxis(a, dim, -1))
+        map_element = vmap(map_element)
+    out = map_element(moveaxis(a, dim, -1))
 
     def back(x: Array) -> Array:
         lead, added = a.ndim - 1, x.ndim - (a.ndim - 1)

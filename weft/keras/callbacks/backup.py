@@ -83,7 +83,7 @@ class BackupAndRestore(Callback):
             return None
         stored = json.loads(self.manager.metadata().metadata["json"])
         self._compare(stored["origin"], self._origin(fit))
-        # Before anything is compiled: a matmul has the bits of who computes it, a kernel or a library.
+        # Before anything is compiled: a kernel and a library compute a matmul with different bits.
         schedules.set_pins(stored.get("schedules", {}))
         arrays = self.manager.restore(like=None)["callbacks"]
         fit.callbacks.set_state(_with_arrays(stored["callbacks"], arrays))
@@ -96,7 +96,7 @@ class BackupAndRestore(Callback):
         values = dict(zip(stored, self.manager.restore(like=None)["state"], strict=True))
         named = _by_name(fit.variables)
         if len(named) == len(stored) and named.keys() != values.keys():
-            # Automatic names depend on what else the process created: variables are told apart by their order then.
+            # Automatic names depend on what else the process created: match variables by their order then.
             values = dict(zip(named, values.values(), strict=True))
         missing, extra = sorted(named.keys() - values.keys()), sorted(values.keys() - named.keys())
         shapes = [

@@ -10,7 +10,7 @@ Logs = dict[str, Any]
 
 
 class Callback:
-    """Something that `fit`, `evaluate` and `predict` tell what they are doing; subclasses override what they need.
+    """Hooks that `fit`, `evaluate` and `predict` call; subclasses override those they need.
 
     `self.model` is the model, `self.params` has `verbose`, `epochs` and `steps`. Setting `self.model.stop_training`
     ends `fit` at the end of the present chunk, with the hooks of the epoch.
@@ -30,7 +30,7 @@ class Callback:
 
     #: Whether hooks of batches may be called after the chunk that their batches are in.
     async_safe: bool = False
-    #: Chunks of training also end after each so many batches, and their logs are exact there; None: anywhere.
+    #: Chunks of training also end after every `chunk_every` batches, with exact logs there; None: anywhere.
     chunk_every: int | None = None
 
     def __init__(self) -> None:

@@ -200,7 +200,7 @@ class OrbaxCheckpoint(MonitorCallback):
             self._batches = max(self._batches, int(iterations))
 
     def restore(self, step: int | None = None) -> None:
-        """Give the model the values of a checkpoint, the last one if `step` is None."""
+        """Assign the values of a checkpoint to the model, by default of the last one."""
         self.wait_until_finished()
         orbax.load(self.model, self.directory if step is None else os.path.join(self.directory, str(step)))
 

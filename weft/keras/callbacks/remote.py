@@ -52,5 +52,5 @@ class RemoteMonitor(Callback):
             with urllib.request.urlopen(request, timeout=10):
                 pass
         except (urllib.error.URLError, OSError) as error:
-            # Training must not end because nobody listens.
+            # An unreachable server must not end training.
             warnings.warn(f"RemoteMonitor: {self.root} cannot be reached ({error})", stacklevel=2)

@@ -51,7 +51,7 @@ def floatx() -> str:
 
 
 def set_floatx(value: str) -> None:
-    """Set the dtype of floats where none is asked for: "bfloat16", "float16", "float32" or "float64"."""
+    """Set the default dtype of floats: "bfloat16", "float16", "float32" or "float64"."""
     if value not in ("bfloat16", "float16", "float32", "float64"):
         raise ArgumentError(
             "floatx must be one of 'bfloat16', 'float16', 'float32' and 'float64'.", received=f"value={value!r}"

@@ -115,8 +115,8 @@ def shard_batch(batch: Any) -> Any:
     return weft.tree.map(of_leaf, batch)
 
 
-def divided_rows() -> Any:
-    """Return the sharding of rows that must be divided between processes; None if there are none."""
+def row_sharding() -> Any:
+    """Return the sharding of rows that must be divided between processes, or None."""
     distribution = current_distribution()
     if distribution is None or not distribution.spans_processes or not distribution.auto_shard_dataset:
         return None

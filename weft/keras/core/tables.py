@@ -58,7 +58,7 @@ _tables = {
         "regularizers",
     )
 }
-# Those of a `FeatureSpace`, of which files have the parts by another name.
+# Parts of a `FeatureSpace`, which files store under another name.
 _tables["utils"] = Table("weft.keras.utils.feature_space", "keras.utils")
 _tables["layers.preprocessing.feature_space"] = Table(
     "weft.keras.utils.feature_space", "keras.src.layers.preprocessing.feature_space"

@@ -14,7 +14,7 @@ from weft.experimental import multihost_utils
 from weft.keras.core.layouts import current_distribution, distribution_scope
 from weft.keras.core.scope import StatelessScope
 
-# How much of an error's text the other processes are told, in bytes.
+# The bytes of an error's text that are sent to the other processes.
 _TOLD = 2000
 
 

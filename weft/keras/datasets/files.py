@@ -21,7 +21,7 @@ from weft.errors import ArgumentError, FileFormatError, WeftError
 
 KERAS_FILES = "https://storage.googleapis.com/tensorflow/tf-keras-datasets/"
 CIFAR_FILES = "https://www.cs.toronto.edu/~kriz/"
-# Checksums by name: SHA-256, or MD5 for the shorter ones. Nobody has published any for the files of Fashion-MNIST,
+# Checksums by name: SHA-256, or MD5 for the shorter ones. None are published for the files of Fashion-MNIST,
 # whose headers are checked instead.
 CHECKSUMS = {
     "mnist.npz": "731c5ac602752760c8e48fbffcf8c3b850d9dc2a2aedcf2cc48468fc17b673d1",

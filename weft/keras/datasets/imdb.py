@@ -28,12 +28,12 @@ def load_data(
     Args:
         path: The name of the file in the cache.
         num_words: Words from this integer on become `oov_char`; None: none do, but the rarest one, as in Keras.
-        skip_top: So many of the most frequent words become `oov_char`.
-        maxlen: Reviews of so many words or more are left out.
-        seed: What the order of reviews depends on.
-        start_char: What marks the start of a review; None: nothing does.
-        oov_char: What other words become; None: they are left out.
-        index_from: What is added to the rank of a word.
+        skip_top: The number of most frequent words that become `oov_char`.
+        maxlen: Reviews of at least this length are left out.
+        seed: The seed of the order of reviews.
+        start_char: The integer that marks the start of a review; None for no mark.
+        oov_char: The integer that replaces other words; None leaves them out.
+        index_from: The offset added to the rank of a word.
         **kwargs: `nb_words`, the older name of `num_words`.
 
     Returns:

@@ -33,11 +33,11 @@ def load_data(
     Args:
         path: The name of the file in the cache.
         num_words: Words from this integer on become `oov_char`; None: none do, but the rarest one, as in Keras.
-        skip_top: So many of the most frequent words become `oov_char`.
-        maxlen: Texts of so many words or more are left out.
+        skip_top: The number of most frequent words that become `oov_char`.
+        maxlen: Texts of at least this length are left out.
         test_split: The fraction of texts for tests.
-        seed: What the order of texts depends on.
-        start_char: What marks the start of a text; None: nothing does.
+        seed: The seed of the order of texts.
+        start_char: The integer that marks the start of a text; None for no mark.
         oov_char: What other words become; None: they are left out.
         index_from: What is added to the rank of a word.
 

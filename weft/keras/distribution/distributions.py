@@ -11,7 +11,7 @@ from typing import Any
 import weft
 from weft import data, parallel
 from weft.errors import ArgumentError
-from weft.keras.core.layouts import current_distribution, distribution_scope, divided_rows, set_current_distribution
+from weft.keras.core.layouts import current_distribution, distribution_scope, row_sharding, set_current_distribution
 from weft.keras.distribution.layout import LayoutMap, TensorLayout
 from weft.keras.distribution.mesh import DeviceMesh, list_devices
 from weft.keras.distribution.searching import SearchedLayouts, layout_key
@@ -131,7 +131,7 @@ class Distribution:
             has the rows of its devices.
         """
         with self.scope():
-            rows = divided_rows()
+            rows = row_sharding()
         return dataset if rows is None else data.adapt(dataset, device=rows)
 
     def __repr__(self) -> str:
@@ -309,7 +309,7 @@ class ModelParallel(Distribution):
         """Search layouts for a training step with new variables, if `auto=True`.
 
         Args:
-            step: has `variables`, `value_specs()`, `batch` and `run_unpinned(values, batch)`.
+            step: has `variables`, `value_specs()`, `batch` and `run_without_pins(values, batch)`.
 
         Returns:
             Whether layouts have changed: variables are in new ones then, and the step is to be traced again.

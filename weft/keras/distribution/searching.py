@@ -84,7 +84,7 @@ class SearchedLayouts:
 
         def run(values: list[dict[str, Any]], batch: Any) -> Any:
             # All values again, so that the search knows them for state, which is stored as it is split.
-            result, after = step.run_unpinned([values[i][name] for i, name in names], batch)
+            result, after = step.run_without_pins([values[i][name] for i, name in names], batch)
             return collect(names, after), result
 
         leaves = weft.tree.leaves((values, batch))
@@ -92,7 +92,7 @@ class SearchedLayouts:
             platform = self.mesh.backend_mesh.devices.flat[0].platform
             machine = "cpu" if platform == "cpu" else "h100"
             mesh = self.mesh.backend_mesh
-            sharding: Any = weft.sharding  # of which `search` is there when it is asked for
+            sharding: Any = weft.sharding  # `search` is loaded on first use
             self.found = sharding.search(
                 run, values, batch, mesh=mesh, memory=self.memory, time=self.seconds, machine=machine
             )

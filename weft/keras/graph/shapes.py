@@ -61,8 +61,8 @@ def compute_output_spec(function: Callable[..., Any], *args: Any, **kwargs: Any)
     tensors = [leaf for leaf in leaves if isinstance(leaf, KerasTensor)]
 
     def run(*values: Any) -> Any:
-        filled = iter(values)
-        whole = [next(filled) if isinstance(leaf, KerasTensor) else leaf for leaf in leaves]
+        fill_unknown = iter(values)
+        whole = [next(fill_unknown) if isinstance(leaf, KerasTensor) else leaf for leaf in leaves]
         all_args, all_kwargs = weft.tree.unflatten(structure, whole)
         return function(*all_args, **all_kwargs)
 
@@ -125,10 +125,10 @@ def _broadcast_sizes(leaves: Sequence[Any]) -> list[Any]:
         known = {shape[axis] for shape in shapes if len(shape) >= -axis} - {None, 1}
         return known.pop() if len(known) == 1 else None
 
-    def filled(shape: tuple[Any, ...]) -> tuple[Any, ...]:
+    def fill_unknown(shape: tuple[Any, ...]) -> tuple[Any, ...]:
         return tuple(size_on(i - len(shape)) if size is None else size for i, size in enumerate(shape))
 
-    return [filled(leaf.shape) for leaf in leaves if isinstance(leaf, KerasTensor)]
+    return [fill_unknown(leaf.shape) for leaf in leaves if isinstance(leaf, KerasTensor)]
 
 
 def _leading_sizes(leaves: Sequence[Any]) -> list[Any]:
@@ -162,14 +162,14 @@ def _trace(run: Callable[..., Any], tensors: Sequence[KerasTensor], size: Any, s
         for tensor in tensors
     ]
 
-    def scoped(*values: Any) -> Any:
+    def run_in_scope(*values: Any) -> Any:
         # Inside of the trace, so that it ends with it: what is written belongs to the trace.
         with StatelessScope():
             return run(*values)
 
     sizes, flag = spec.stand_ins.set(stand_ins), _tracing.set(True)
     try:
-        return weft.eval_shape(scoped, *structs)
+        return weft.eval_shape(run_in_scope, *structs)
     finally:
         _tracing.reset(flag)
         spec.stand_ins.reset(sizes)

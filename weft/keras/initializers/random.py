@@ -259,7 +259,7 @@ class Orthogonal(RandomInitializer):
     """A random matrix with orthogonal rows or columns, whichever are fewer.
 
     Args:
-        gain: what it is multiplied by.
+        gain: the factor of the matrix.
         seed: an integer, a `SeedGenerator`, or None for one of its own.
 
     Example:

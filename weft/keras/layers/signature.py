@@ -46,7 +46,7 @@ class Signature:
             ) from None
 
 
-# Classes that nobody uses any more are not held here.
+# Weak keys: an entry does not keep its class alive.
 _signatures: weakref.WeakKeyDictionary[Callable[..., Any], Signature] = weakref.WeakKeyDictionary()
 
 

@@ -33,8 +33,8 @@ class Owned(NamedTuple):
 class Stateful(Operation):
     """Lists of variables and layers, in the order in which attributes were set.
 
-    Attributes are looked at when they are set, and members of lists, tuples and dicts when somebody asks: nothing wraps
-    them.
+    Attributes are tracked when they are set; members of lists, tuples and dicts are collected on each access, so that
+    containers need no wrappers.
     """
 
     _owned: list[Owned]
@@ -125,10 +125,10 @@ class Stateful(Operation):
         return [o.value for o in found if o.trainable] + [o.value for o in found if not o.trainable]
 
     def save_own_variables(self, store: Any) -> None:
-        """Write the layer's own variables to a mapping, by their index; layers inside are asked by themselves.
+        """Write the layer's own variables to a mapping, by their index; sublayers write their own.
 
         Args:
-            store: a mapping of names to arrays. Who overrides this may choose the names.
+            store: a mapping of names to arrays; an override may choose the names.
         """
         for i, variable in enumerate(self._own_variables()):
             store[str(i)] = variable.numpy()
@@ -158,7 +158,7 @@ class Stateful(Operation):
     @property
     def variables(self) -> list[Variable]:
         """All variables of the layer and those in it, seed states too; not those of metrics."""
-        # Layers may own each other, so they are visited once each, and not asked for what they have inside.
+        # Layers may own each other, so each is visited once and gives only its own state.
         return _each_once(variable for layer in self._flatten_layers() for variable in layer._own_state())
 
     def _own_state(self) -> list[Variable]:

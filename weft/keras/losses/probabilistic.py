@@ -492,7 +492,7 @@ class SparseCategoricalCrossentropy(LossFunctionWrapper):
 
 
 class CategoricalGeneralizedCrossEntropy(LossFunctionWrapper):
-    """(1 - p^q) / q of integer targets, for labels of which some are wrong. `q` is in (0, 1); see the function."""
+    """(1 - p^q) / q of integer targets, which tolerates wrong labels. `q` must be in (0, 1); see the function."""
 
     def __init__(
         self,

@@ -28,7 +28,7 @@ class Counts(NamedTuple):
 
 
 def threshold_list(name: str, thresholds: Any, default: float = 0.5) -> list[float]:
-    """Return thresholds in [0, 1] as a list; [`default`] if they are None."""
+    """Return thresholds in [0, 1] as a list, by default [`default`]."""
     if thresholds is None:
         return [default]
     listed = list(thresholds) if isinstance(thresholds, (list, tuple, np.ndarray)) else [thresholds]

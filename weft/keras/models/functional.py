@@ -221,14 +221,14 @@ class Functional(Model):
 
         layers = []
         for operation in self.graph.operations:
-            described = registry.serialize_keras_object(operation)
-            described["name"] = operation.name
-            described["inbound_nodes"] = [
+            describe = registry.serialize_keras_object(operation)
+            describe["name"] = operation.name
+            describe["inbound_nodes"] = [
                 _describe_call(node, indices)
                 for i, node in enumerate(operation._inbound_nodes)
                 if i in indices[id(operation)] and not node.is_input
             ]
-            layers.append(described)
+            layers.append(describe)
         return {
             "name": self.name,
             "trainable": self.trainable,
@@ -372,7 +372,7 @@ def _own_indices(operation: Operation, graph: Graph) -> dict[int, int]:
 
 
 def _describe_call(node: Node, indices: dict[int, dict[int, int]]) -> dict[str, Any]:
-    def described(leaf: Any) -> Any:
+    def describe(leaf: Any) -> Any:
         if not is_keras_tensor(leaf):
             return leaf
         history = leaf._keras_history
@@ -380,7 +380,7 @@ def _describe_call(node: Node, indices: dict[int, dict[int, int]]) -> dict[str, 
         config = {**leaf.serialized_keras_tensor(), "keras_history": [history.operation.name, index, history[2]]}
         return {"class_name": "__keras_tensor__", "config": config}
 
-    args, kwargs = weft.tree.map(described, (node.args, node.kwargs))
+    args, kwargs = weft.tree.map(describe, (node.args, node.kwargs))
     call = {"args": registry.serialize_keras_object(list(args)), "kwargs": registry.serialize_keras_object(kwargs)}
     # Keras writes `training` into every call; ours was written by the user, and holds.
     return {**call, "explicit_training": True} if "training" in kwargs else call
@@ -409,14 +409,14 @@ def _rebuilt(config: dict[str, Any]) -> tuple[Any, Any]:
     """Construct the layers of a config and call them; the inputs and outputs."""
     layers = _Layers()
     waiting: list[tuple[str, dict[str, Any]]] = []
-    for described in config["layers"]:
-        layer = registry.deserialize_keras_object(described)
+    for describe in config["layers"]:
+        layer = registry.deserialize_keras_object(describe)
         if not isinstance(layer, Operation):
             raise FileFormatError(
                 "A stored model must consist of layers and operations.", received=type(layer).__name__
             )
-        layers.add(described["name"], layer)
-        waiting.extend((described["name"], call) for call in described.get("inbound_nodes", ()))
+        layers.add(describe["name"], layer)
+        waiting.extend((describe["name"], call) for call in describe.get("inbound_nodes", ()))
     done = {name: 1 if isinstance(layer, InputLayer) else 0 for name, layer in layers.items()}
     while waiting:
         later: list[tuple[str, dict[str, Any]]] = []
@@ -459,20 +459,20 @@ def _is_ready(call: dict[str, Any], done: dict[str, int]) -> bool:
 
 
 def _call_arguments(call: dict[str, Any], layers: _Layers) -> tuple[list[Any], dict[str, Any]]:
-    def filled(tree: Any) -> Any:
+    def fill_arguments(tree: Any) -> Any:
         if isinstance(tree, dict) and tree.get("class_name") == "__keras_tensor__":
             name, index, position = tree["config"]["keras_history"]
             return layers.result(name, index, position)
         if isinstance(tree, dict) and "class_name" not in tree:
-            return {key: filled(item) for key, item in tree.items()}
+            return {key: fill_arguments(item) for key, item in tree.items()}
         if isinstance(tree, (list, tuple)):
-            return type(tree)(filled(item) for item in tree)
+            return type(tree)(fill_arguments(item) for item in tree)
         return registry.deserialize_keras_object(tree)
 
-    kwargs = filled(call["kwargs"])
+    kwargs = fill_arguments(call["kwargs"])
     if not call.get("explicit_training"):
         kwargs.pop("training", None)
-    return filled(call["args"]), kwargs
+    return fill_arguments(call["args"]), kwargs
 
 
 def _from_triples(tree: Any, layers: _Layers) -> Any:

@@ -189,8 +189,8 @@ class Model(Trainer, Layer):
         input_signature: Any = None,
         vjp_order: int = 0,
     ) -> None:
-        """Write what the model computes (with `training=False`) as a program, with its weights: for those who have
-        neither its code nor Keras.
+        """Write the model (`training=False`) as a program with its weights, which runs without its code and without
+        Keras.
 
         Args:
             filepath: the file. `weft.export.deserialize(bytes).call(x)` runs it.

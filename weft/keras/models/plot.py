@@ -252,7 +252,7 @@ def _lay_out(boxes: list[Box], across: bool) -> None:
         box.level = max((boxes[i].level + 1 for i in box.sources), default=0)
     if boxes and not any(box.sources for box in boxes):
         for i, box in enumerate(boxes):
-            box.level = i  # layers of which no calls are known, one below the other
+            box.level = i  # layers without known calls, one below the other
     levels: dict[int, list[Box]] = {}
     for box in boxes:
         levels.setdefault(box.level, []).append(box)

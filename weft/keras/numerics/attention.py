@@ -61,7 +61,7 @@ def projection_equation(free: int, contracted: int, new: int) -> tuple[str, str]
 def attention_equations(rank: int, axes: Sequence[int]) -> tuple[str, str]:
     """Return the einsums key, query -> scores and scores, value -> result.
 
-    Arrays have `rank` dimensions, the last two of which are heads and size; attention is over `axes`. Scores are
+    Arrays have `rank` dimensions, the last two being heads and size; attention is over `axes`. Scores are
     (others..., heads, axes of the query..., axes of the key...).
     """
     query = string.ascii_lowercase[:rank]

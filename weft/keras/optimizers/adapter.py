@@ -107,7 +107,7 @@ class TransformOptimizer(Optimizer):
 
     @property
     def learning_rate(self) -> Any:
-        """There is none: an attribute that is missing."""
+        """Raise `AttributeError`: the transformation has the learning rate."""
         raise AttributeError(
             f"{self.name} has no `learning_rate`: it is a transformation of weft.optim, which has its own"
         )

@@ -522,7 +522,7 @@ class Optimizer:
         return (self._iterations.value + 1) % self.gradient_accumulation_steps == 0
 
     def _accumulate(self, gradients: list[Any], weights: list[Variable]) -> None:
-        """Add gradients to the accumulators; in every so many steps update by their mean instead."""
+        """Add gradients to the accumulators; after every `gradient_accumulation_steps` update by their mean."""
         steps = self.gradient_accumulation_steps
         accumulators = [self.slot("gradient_accumulator", weight) for weight in weights]
 
@@ -660,7 +660,7 @@ class Optimizer:
 
 
 def run_one(first: Any, then: Callable[[], Any], otherwise: Callable[[], Any], variables: Sequence[Variable]) -> None:
-    """Run one of two functions, of which both may write `variables` and nothing else; also where `first` is traced."""
+    """Run one of two functions that write only `variables`; `first` may be traced."""
     branches = [stateless(function, variables) for function in (then, otherwise)]
     new = lax.cond(first, *(lambda values, run=run: run(values)[1] for run in branches), [v.value for v in variables])
     for variable, value in zip(variables, new, strict=True):

@@ -153,7 +153,7 @@ class MultiOptimizer(Optimizer):
 
     @property
     def learning_rate(self) -> Any:
-        """There is none: an attribute that is missing."""
+        """Raise `AttributeError`: each of the optimizers has a learning rate."""
         raise AttributeError(f"{self.name} has no `learning_rate`: each of its `optimizers` has one")
 
     @learning_rate.setter

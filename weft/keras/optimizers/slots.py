@@ -24,10 +24,10 @@ class Slot(NamedTuple):
 def constant(value: float) -> Callable[..., Any]:
     """Return an initializer that fills arrays with a value."""
 
-    def filled(shape: Sequence[int], dtype: Any) -> Any:
+    def fill_with(shape: Sequence[int], dtype: Any) -> Any:
         return wnp.full(tuple(shape), value, dtype)
 
-    return filled
+    return fill_with
 
 
 class Group:

@@ -97,7 +97,7 @@ def child_group(group: Any, name: str, where: str, file: str) -> Any:
 
 
 def array_at(group: Any, path: str, where: str, file: str) -> StoredArray:
-    """Return the array at a path below a group, of which every part is stored in this file."""
+    """Return the array at a path below a group; every part of the path must be stored in this file."""
     parts = [part for part in path.split("/") if part]
     if not parts or len(parts) > limits.MOST_LEVELS or {".", ".."} & set(parts):
         raise FileFormatError(f"{file}: {where} cannot have an array at {path[:80]!r}.")

@@ -8,7 +8,7 @@ MOST_LEVELS = 100
 MOST_MEMBERS = 10_000
 MOST_TEXT = 1 << 28
 MOST_BYTES = 1 << 40
-# Members of archives are stored; others are compressed so many times at most.
+# Members of archives are stored; other data may be compressed by at most this factor.
 MOST_EXPANSION = 200
 
 

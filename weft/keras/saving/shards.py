@@ -16,7 +16,7 @@ SHARDED, SHARD = ".weights.json", ".weights.h5"
 
 
 def write_shards(found: Weights, names: Mapping[str, str], file: str, most: float) -> None:
-    """Write weights to files of at most so many gigabytes, and then the list.
+    """Write weights to files of at most `most` gigabytes, and then their index.
 
     Args:
         found: the weights.

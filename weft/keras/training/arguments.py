@@ -14,7 +14,7 @@ from weft import data
 from weft.data.adapter import to_host_arrays, unpack_batch as unpack_batch
 from weft.errors import ArgumentError
 from weft.keras.core import config
-from weft.keras.core.layouts import divided_rows
+from weft.keras.core.layouts import row_sharding
 
 
 def pack_data(x: Any, y: Any = None, sample_weight: Any = None) -> Any:
@@ -40,7 +40,7 @@ def make_adapter(
 
     If `steps` is given without a batch size, arrays are divided into that number of batches.
     """
-    options: dict[str, Any] = {"shuffle": shuffle, "seed": seed, "float_dtype": float_dtype(), "device": divided_rows()}
+    options: dict[str, Any] = {"shuffle": shuffle, "seed": seed, "float_dtype": float_dtype(), "device": row_sharding()}
     adapter = data.adapt(x, y, sample_weight, batch_size=batch_size, **options)
     if batch_size is None and steps and adapter.kind == "arrays" and adapter.samples:
         adapter = data.adapt(x, y, sample_weight, batch_size=-(-adapter.samples // steps), **options)

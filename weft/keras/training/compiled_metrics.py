@@ -94,7 +94,7 @@ class CompileMetrics:
         listed = [
             (path, identifier, weighted)
             for argument, weighted in zip(self._arguments, (False, True), strict=True)
-            for path, identifier in listed_metrics(
+            for path, identifier in list_metrics(
                 argument, y_pred, names, self.output_names, "weighted_metrics" if weighted else "metrics"
             )
         ]
@@ -148,7 +148,7 @@ class CompileMetrics:
         return {entry.name: entry.metric.result() for entry in self.entries or ()}
 
 
-def listed_metrics(
+def list_metrics(
     structure: Any,
     y_pred: Any,
     names: Mapping[Path, str],
@@ -198,7 +198,7 @@ def listed_metrics(
     return [
         found
         for part, (key, item) in zip(parts, inner.items(), strict=True)
-        for found in listed_metrics(part, item, names, None, what, (*path, key))
+        for found in list_metrics(part, item, names, None, what, (*path, key))
     ]
 
 

@@ -99,7 +99,7 @@ def predict(model: Any, x: Any, batch_size: int | None, verbose: int | str, step
     shown = verbosity(verbose)
     alone = current_distribution() is None
     if alone and not shown and callbacks is None and steps is None and type(x) is np.ndarray and x.dtype == np.float32:
-        # A few rows and nobody who looks: the program, and nothing else.
+        # A few rows and no callback that reads them: the program, and nothing else.
         if 0 < x.shape[0] <= (batch_size or DEFAULT_BATCH_SIZE) and settings.floatx == "float32":
             programs = cached_programs(model)
             key = ("few rows", x.shape)

@@ -1,4 +1,4 @@
-"""`fit`: epochs of training, validation, and what is told to callbacks."""
+"""`fit`: epochs of training, validation, and the calls of callbacks."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class PredictProgram:
         self.pace = Pace()
         self.state = State(step)
         self._one = weft.jit(self._one_batch)
-        # The outputs are of nobody else, so that each chunk writes into the same memory.
+        # The outputs are not shared, so that each chunk writes into the same memory.
         self._many = weft.jit(self._chunk, donate_argnums=2)
 
     def _one_batch(self, moving: list[Any], fixed: list[Any], batch: Any) -> tuple[list[Any], Any]:

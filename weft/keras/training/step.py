@@ -122,7 +122,7 @@ class Step:
         outcome = self.traced(values, batch)
         return outcome.result, outcome.written
 
-    def run_unpinned(self, values: Sequence[Any], batch: Any) -> tuple[Any, list[Any]]:
+    def run_without_pins(self, values: Sequence[Any], batch: Any) -> tuple[Any, list[Any]]:
         """Return the result and the values of all variables after the step, in the layouts that propagation chooses."""
         result, after, _ = run(self.function, self.variables, values, batch)
         return result, after

@@ -58,7 +58,7 @@ if _TYPE_CHECKING:
         timeseries_dataset_from_array as timeseries_dataset_from_array,
     )
 
-# Imported when somebody asks for them: with them come loaders of data, the network, and models.
+# Imported on first use: they import data loaders, network access and models.
 _LATER = {
     "bounding_boxes": "",
     "FeatureSpace": "utils.feature_space",

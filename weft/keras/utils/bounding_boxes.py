@@ -135,7 +135,7 @@ def _clip(boxes: Any, height: Any, width: Any) -> Any:
 def clip_to_image_size(
     bounding_boxes: dict[str, Any], height: Any = None, width: Any = None, bounding_box_format: str = "xyxy"
 ) -> dict[str, Any]:
-    """Clip boxes to the image; the label of a box of which nothing is left becomes -1.
+    """Clip boxes to the image; the label of a box outside of the image becomes -1.
 
     Args:
         bounding_boxes: a dict with "boxes" and, optionally, "labels".

@@ -176,7 +176,7 @@ def _datasets(
 
 
 def check_format(format: str) -> None:
-    """Raise if the `format` of a dataset is none that Keras has."""
+    """Raise unless `format` is a dataset format of Keras."""
     if format not in ("tf", "grain"):
         raise ArgumentError("`format` must be 'tf' or 'grain'; the result is a loader anyway.", received=repr(format))
 

@@ -19,7 +19,7 @@ class ModelNotCompiledError(WeftError, RuntimeError):
 
 
 class RoutingError(WeftError, RuntimeError):
-    """Arguments are asked for while scikit-learn's metadata routing is off."""
+    """Arguments were requested while scikit-learn's metadata routing is off."""
 
 
 class SKLearnModel(base_class("BaseEstimator")):  # type: ignore[misc]

@@ -146,14 +146,14 @@ def _adjugate(x: Any) -> Any:
     # lacks two dimensions. adj(x) = adj(Q)⁻¹ adj(x Q), where adj(Q) = -Q.
     deficient = _has_zero_before_last(factors)
 
-    def reflected(x: Any, plain: Any) -> Any:
+    def reflect(x: Any, plain: Any) -> Any:
         factors, pivots, permutation = lax_linalg.lu(_reflect(x))
         mixed = lax.neg(flip(_reflect(flip(_adjugate_of_factors(factors, pivots, permutation)))))
         mixed = lax.select_n(_broadcast_batch(_has_zero_before_last(factors), x.shape), mixed, zeros_like(x))
         return lax.select_n(_broadcast_batch(deficient, x.shape), plain, mixed)
 
     any_deficient = lax.reduce_or(deficient, tuple(range(len(deficient.shape))))
-    return lax.cond(any_deficient, reflected, lambda x, plain: plain, x, plain)
+    return lax.cond(any_deficient, reflect, lambda x, plain: plain, x, plain)
 
 
 def _has_zero_before_last(factors: Any) -> Any:

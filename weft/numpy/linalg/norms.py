@@ -119,10 +119,7 @@ def norm(x: ArrayLike, ord: Any = None, axis: int | Sequence[int] | None = None,
         return _vector(x, ord, axes, keepdims)
     if len(axes) == 2:
         return _matrix(x, ord, axes, keepdims)
-    raise ArgumentError(
-        f"Improper number of axes for norm: axis={axes}. Pass one axis to compute a vector-norm, or two axes to "
-        f"compute a matrix-norm."
-    )
+    raise ArgumentError(f"norm needs one axis (of vectors) or two axes (of matrices), got axis={axes}.")
 
 
 @document("Real numbers of shape (...).", x="matrices of shape (..., m, n).", ord="the norm, see `norm`.")

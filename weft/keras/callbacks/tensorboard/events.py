@@ -52,7 +52,7 @@ def image(tag: str, pixels: np.ndarray) -> bytes:
 
 
 class GraphNode(NamedTuple):
-    """A node of a graph: its name (parts separated by `/`), what it is, and the names of its inputs."""
+    """A node of a graph: its name (parts separated by `/`), its operation, and the names of its inputs."""
 
     name: str
     operation: str

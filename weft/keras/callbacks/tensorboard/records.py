@@ -38,7 +38,7 @@ def crc32c(message: bytes) -> int:
     return crc ^ 0xFFFFFFFF
 
 
-def masked_crc32c(message: bytes) -> int:
+def mask_crc32c(message: bytes) -> int:
     """Return the checksum of a record: rotated and offset, so that checksums of checksums are no special case."""
     crc = crc32c(message)
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
@@ -47,7 +47,7 @@ def masked_crc32c(message: bytes) -> int:
 def record(message: bytes) -> bytes:
     """Frame a message as a record."""
     length = struct.pack("<Q", len(message))
-    checks = struct.pack("<I", masked_crc32c(length)), struct.pack("<I", masked_crc32c(message))
+    checks = struct.pack("<I", mask_crc32c(length)), struct.pack("<I", mask_crc32c(message))
     return length + checks[0] + message + checks[1]
 
 

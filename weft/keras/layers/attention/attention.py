@@ -20,8 +20,8 @@ from weft.keras.numerics.shapes import Shape
 class Attention(ConfiguredLayer):
     """softmax(scores of query and key) · value, for inputs [query, value] or [query, value, key].
 
-    Shapes are (batch, queries, size), (batch, steps, size of values) and (batch, steps, size); the key is the value
-    where there is none.
+    Shapes are (batch, queries, size), (batch, steps, size of values) and (batch, steps, size); the key
+    defaults to the value.
 
     Args:
       use_scale: whether the scores are multiplied by a variable.

@@ -54,7 +54,7 @@ class AugmentingLayer(RandomImageLayer):
         }
         moved: dict[str, Any] = {**common, "interpolation": self.interpolation, "seed": seed}
         colored: dict[str, Any] = {**common, "value_range": self.value_range, "seed": seed}
-        # In the order of Keras: the generator is asked in it.
+        # In the order of Keras, in which each draws from the generator.
         self.random_shear = RandomShear(self.factor, self.factor, **moved)
         self.random_translation = RandomTranslation(self.factor, self.factor, **moved)
         self.random_rotation = RandomRotation(self.factor, **moved)

@@ -159,7 +159,7 @@ class RandomHue(FactorColorLayer):
 
 
 class RandomColorDegeneration(FactorColorLayer):
-    """In training, images mixed with what they are without colours.
+    """Mix images with their grey version in training.
 
     Args:
       factor: the share of grey at most, or at least and at most.
@@ -294,7 +294,7 @@ class Equalization(ImageLayer):
 
     Args:
       value_range: the smallest and largest value of a pixel.
-      bins: how many levels are told apart.
+      bins: the number of levels.
       data_format: "channels_last" or "channels_first"; that of `keras.config` by default.
     """
 

@@ -100,8 +100,8 @@ class Normalization(ConfiguredLayer):
         return wnp.broadcast_to(wnp.asarray(found.reshape(sizes), self.compute_dtype), self._sizes)
 
     def adapt(self, data: Any) -> None:
-        """Compute mean and variance of an array, or of all batches of an iterable (of arrays, or tuples of which the
-        first is used), and set them."""
+        """Compute and set mean and variance of an array, or of all batches of an iterable of arrays or of tuples that
+        begin with one."""
         batches = [np.asarray(data)] if is_array(data) else _batches(data)
         iterator = iter(batches)
         first = next(iterator, None)

@@ -28,7 +28,7 @@ class STFTSpectrogram(ConfiguredLayer):
       mode: "log", "magnitude", "psd" (power), "real", "imag", "angle" or "stft" (real and imaginary parts).
       frame_length: the length of a window.
       frame_step: from window to window; half of the length by default.
-      fft_length: how many frequencies are told apart, twice; the next power of two by default.
+      fft_length: the size of the Fourier transform; the next power of two by default.
       window: "hann", "hamming", another window of SciPy by its name, an array, or None.
       periodic: whether the window is that of a period.
       scaling: "density", "spectrum" or None.

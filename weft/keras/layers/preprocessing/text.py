@@ -29,7 +29,7 @@ class TextVectorization(HostLayer):
       standardize: "lower_and_strip_punctuation", "lower", "strip_punctuation", None, or a function of an array of
         strings.
       split: "whitespace", "character", None, or a function from an array of strings to lists of words.
-      ngrams: how many words together are a token: up to so many, or a tuple of these numbers.
+      ngrams: the largest number of words in a token, or a tuple of the numbers of words.
       output_mode: "int", "multi_hot", "count" or "tf_idf".
       output_sequence_length: to how many indices results are cut or filled with 0; by default to the longest.
       pad_to_max_tokens: whether vectors have `max_tokens` elements.

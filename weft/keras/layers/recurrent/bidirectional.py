@@ -14,7 +14,7 @@ from weft.keras.layers.signature import call_signature
 
 
 class Bidirectional(Layer):
-    """Two recurrent layers, one of which reads from the end, and their outputs together.
+    """Two recurrent layers, one forwards and one backwards, with their outputs combined.
 
     Args:
       layer: a recurrent layer; it is made anew for both directions, with names `forward_...` and `backward_...`.

@@ -77,11 +77,11 @@ class TimeDistributed(Wrapper):
             for i in sorted(written):
                 variables[i].assign(after[i])
 
-        def finished(found: Array) -> Array:
+        def finish(found: Array) -> Array:
             found = time_first(found)
             return found.astype(self.compute_dtype) if wnp.issubdtype(found.dtype, wnp.floating) else found
 
-        return weft.tree.map(finished, out)
+        return weft.tree.map(finish, out)
 
     def compute_output_shape(self, input_shape: Any) -> Any:
         """Return the output shape of the layer, with the steps as second axis."""

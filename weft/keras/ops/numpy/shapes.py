@@ -169,7 +169,7 @@ def _reshape_spec(x: Any, newshape: Any) -> Any:
     """Return the symbolic result: if no size is -1, all sizes are known and an unknown size of `x` must fit."""
     sizes = [newshape] if isinstance(newshape, int) else newshape
     if isinstance(newshape, KerasTensor):
-        sizes = [newshape] * (newshape.shape[0] or 0)  # as many sizes, none of which is known
+        sizes = [newshape] * (newshape.shape[0] or 0)  # as many unknown sizes
     if isinstance(sizes, (list, tuple)) and any(isinstance(size, KerasTensor) for size in sizes):
         x = x if isinstance(x, KerasTensor) else tensor(x)
         return KerasTensor([size if isinstance(size, int) and size >= 0 else None for size in sizes], str(x.dtype))
