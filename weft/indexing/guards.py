@@ -107,7 +107,7 @@ class Answers:
         return self.constant(expression)
 
     def decide(self, rule: Callable[[Any, tuple[int, ...]], Any], fixed: Any, integers: tuple[Any, ...]) -> Any:
-        """Return the result of a rule for the values of `integers`, some of which are expressions, and guard it."""
+        """Return the result of a rule for the values of `integers`, which include expressions, and guard it."""
         result = rule(fixed, tuple([i if isinstance(i, int) else self.value(i) for i in integers]))
         self._guards.setdefault((rule, fixed, integers), RuleGuard(rule, fixed, integers, result))
         return result
@@ -119,7 +119,7 @@ class Answers:
 class DeclaredAnswers(Answers):
     """Answers about sizes that were declared to be symbols. Weft's own code gets the answer for all values of the
     symbols to whether two sizes are equal, as shapes must be; other code gets the answer for the sizes of the call.
-    Where a size is needed as a number it raises, because a user who declares sizes wants to know."""
+    Where a size is needed as a number it raises, so that declared sizes stay symbolic."""
 
     declared = True
 

@@ -18,7 +18,7 @@ def with_halo(parts: Parts, x: Any, operand: int, dim: int, fill: Any = None) ->
     """Return the elements that this device's results read of an operand along `dim` (`Halo.width` of them), and the
     halo.
 
-    Elements outside of the operand are `fill`; undefined if that is None.
+    Elements outside of the operand are `fill`; without `fill` they are undefined.
     """
     name = parts.operand_names[operand][dim]
     assert name is not None

@@ -56,7 +56,7 @@ def copy_equations(
 
 def inline_calls(jaxpr: Jaxpr, only: Any = None) -> Jaxpr:
     """Inline calls in a jaxpr, recursively: those of all primitives that are plain calls (`opens`), or those of the
-    primitive `only`. Return the same object if there are none."""
+    primitive `only`. Return the same object if it has no calls."""
     if not any(is_call(e, only) for e in jaxpr.eqns):
         return jaxpr
     return jaxpr.memoize(("inline_calls", only), lambda: _inline_calls(jaxpr, only))

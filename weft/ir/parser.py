@@ -1,8 +1,8 @@
 """Parse the text of a jaxpr, full or short, that `printer.to_text` writes.
 
 The full text and the table that it filled are read back as the same jaxpr. The short text omits information: constants
-are taken from the table in order of appearance, types are strong, and parameters that the primitive requires and the
-text omits are None.
+are taken from the table in order of appearance, types are strong, and required parameters that the text omits get the
+value None.
 """
 
 from __future__ import annotations

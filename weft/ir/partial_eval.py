@@ -166,7 +166,7 @@ def split_remat(
 
 def remat_split_jaxpr(jaxpr: Jaxpr, saveable: Callable[[Equation], bool]) -> tuple[Jaxpr, Jaxpr, list[Var]] | None:
     """Split a rematerialised jaxpr into a forward jaxpr that also returns the residuals `saveable` allows, a recompute
-    jaxpr that takes them as additional arguments, and the residual variables. Return None if there are none."""
+    jaxpr that takes them as additional arguments, and the residual variables. Return None if nothing can be saved."""
     first: list[Equation] = []
     second: list[Equation] = []
     stored: list[Var] = []

@@ -23,8 +23,8 @@ INDEX = np.dtype(np.int32)
 
 
 class Report(Protocol):
-    """Callback that receives each transfer: the kind of collective, the axis, bytes per device, the value, and which
-    part (`what`) of which operand it is."""
+    """Callback that receives each transfer: the kind of collective, the axis, bytes per device, the value, and the
+    part (`what`) of the operand."""
 
     def __call__(self, kind: str, axis: Any, count: float, x: Any, operand: int = ..., what: str = ...) -> None: ...
 
@@ -113,7 +113,7 @@ class Parts:
         return x
 
     def shift(self, x: Any, name: str, distance: int, pairs: Sequence[tuple[int, int]]) -> Any:
-        """Return the shard `distance` after this one, or zeros if there is none.
+        """Return the shard `distance` after this one, or zeros beyond the last shard.
 
         For a factor over one mesh axis, (source, destination) `pairs` lists the transfers; other shards receive zeros.
         """

@@ -1,4 +1,4 @@
-"""Arithmetic of tangents and cotangents, some of which are symbolic zeros."""
+"""Arithmetic of tangents and cotangents, including symbolic zeros."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def split_zeros(tangent: Any) -> Any:
 
 
 def accumulate(x: Any, y: Any) -> Any:
-    """Add two tangents or cotangents of one value, either of which may be a symbolic zero."""
+    """Add two tangents or cotangents of one value; either may be a symbolic zero."""
     if type(x) is Zero:
         return y
     if type(y) is Zero:

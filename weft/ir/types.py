@@ -210,7 +210,7 @@ class ArrayType(Type, metaclass=_Interned):
 
     @property
     def sharding(self) -> NamedSharding:
-        """The sharding over Explicit axes; one without splits, over a mesh without axes, if there is none."""
+        """Sharding over Explicit axes; by default one without splits, over a mesh without axes."""
         if self.explicit_sharding is not None:
             return self.explicit_sharding
         return NamedSharding(_NO_MESH, PartitionSpec(*[None] * len(self.shape)))
@@ -600,7 +600,7 @@ class ShapeDtypeStruct:
 
     def __setattr__(self, name: str, value: Any) -> None:
         what = f"A ShapeDtypeStruct is immutable: its {name} cannot be set."
-        raise RuntimeError(f"{what} update(...) returns another one with changes.")
+        raise RuntimeError(f"{what} Use update(...), which returns a changed copy.")
 
     def __reduce__(self) -> Any:
         shape, dtype, sharding, weak_type, manual, is_ref = self._parts()

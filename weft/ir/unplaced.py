@@ -13,7 +13,7 @@ from weft.ir.varying import varying_type
 
 
 def drop_placements(jaxpr: Jaxpr) -> Jaxpr:
-    """Remove placements from all types, in sub-jaxprs too; return the same object if there are none."""
+    """Remove placements from all types, in sub-jaxprs too; return the same object if no type has one."""
     return map_types(jaxpr, lambda aval: aval.plain, lambda primitive, params: primitive.drop_placement(params))
 
 

@@ -18,7 +18,7 @@ class Compilation(Bindable):
 
     # The parameter that holds the called jaxpr, for plain calls: inlining replaces the call by the jaxpr's equations.
     opens: ClassVar[str | None] = None
-    # An equivalent in terms of other operations, with the same bits, that is compiled instead; None if there is none.
+    # An equivalent in terms of other operations, with the same bits, that is compiled instead, or None.
     definition: ClassVar[Callable[..., Any] | None] = None
     # Folded at compile time where all operands are known and small.
     foldable: ClassVar[bool] = False

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from weft.ir.rules.bindable import Bindable, Params
 
-# Parameters of JAX's equations that `bind` drops: hints always, the others if they are None or empty.
+# Parameters of JAX's equations that `bind` drops: hints always, the others without a value.
 _HINTS = frozenset(("accuracy", "use_magma"))
 _OFTEN_SILENT = frozenset(("out_dtype", "out_sharding", "sharding", "update_consts", "update_jaxpr"))
 
@@ -20,8 +20,8 @@ class JaxMembers(Bindable):
     map_primitive: ClassVar[bool] = False
 
     def bind(self, *args: Any, **params: Any) -> Any:
-        """Bind with the parameters of JAX's equations: hints are dropped, and so are parameters that say nothing
-        because they are None or empty."""
+        """Bind with the parameters of JAX's equations: hints are dropped, and so are optional parameters without a
+        value."""
         return self(*args, **{word: value for word, value in params.items() if not _is_silent(word, value)})
 
     def get_bind_params(self, params: Params) -> tuple[list[Any], Params]:
