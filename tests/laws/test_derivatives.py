@@ -91,5 +91,5 @@ def check_types(case: Case, rng: np.random.Generator) -> None:
             assert tangent.aval.matches(result.aval), f"tangent {tangent.aval} of a result {result.aval}"
         _, program, live = laws.linearize_flat(function, point)
         cotangents = [concrete(laws.numbers(r)) for r, n in zip(results, live, strict=True) if n]
-        for pulled, primal in zip(laws.backward_instantiated(program, program.consts, cotangents), point, strict=True):
+        for pulled, primal in zip(laws.backward_to_arrays(program, program.consts, cotangents), point, strict=True):
             assert pulled.aval.matches(primal.aval), f"cotangent {pulled.aval} of an operand {primal.aval}"

@@ -180,7 +180,7 @@ class Printer:
         return f"({items},)" if len(value) == 1 else f"({items})"
 
     def parameters(self, equation: Equation) -> list[tuple[str, Any]]:
-        """Return the parameters to write, `name` first and then by name. The short text omits parameters without a value."""
+        """Return the parameters to write, `name` first, then in alphabetical order. The short text omits None."""
         shown = [(k, v) for k, v in equation.params.items() if self.full or v is not None]
         return sorted(shown, key=lambda item: (item[0] != "name", item[0]))
 
