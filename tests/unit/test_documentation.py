@@ -38,27 +38,19 @@ NOT_YET_WRAPPED = {
     ROOT / "docs" / "design" / f"{name}.md"
     for name in [
         "asynchrony",
-        "cache",
         "checkpointing",
-        "checks",
-        "compiler",
         "data",
         "devices",
         "gpu",
         "jit",
         "keras",
         "keras_training",
-        "lanes",
-        "loops",
         "modules",
         "primitive",
         "processes",
-        "program",
-        "reductions",
         "robustness",
         "sharding",
         "spine",
-        "spmd",
         "surface",
     ]
 }
