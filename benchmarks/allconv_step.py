@@ -1,4 +1,4 @@
-"""A training step of an all-convolutional network for CIFAR-10 on a GPU: convolutions, biases, relu, SGD.
+"""Training step of an all-convolutional network for CIFAR-10 on a GPU: convolutions, biases, relu, SGD.
 
     python benchmarks/allconv_step.py [--library weft|jax|torch] [--batch 128,...] [--dtype float32,bfloat16]
 
@@ -39,7 +39,7 @@ def data(batch: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def step_of_arrays(library: Any, numpy: Any, batch: int, dtype: str, device: str) -> Callable[[], Any]:
-    """A step by Weft, or by JAX, which has the same names."""
+    """Make a step of Weft, or of JAX, which has the same names."""
     layout = ("NHWC", "HWIO", "NHWC")
 
     def logits(parameters: Any, x: Any) -> Any:
@@ -70,7 +70,7 @@ def step_of_arrays(library: Any, numpy: Any, batch: int, dtype: str, device: str
 
 
 def step_of_torch(batch: int, dtype: str) -> Callable[[], Any]:
-    """A step by PyTorch with its compiler."""
+    """Make a step of PyTorch with its compiler."""
     import torch
 
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
@@ -107,7 +107,7 @@ def step_of_torch(batch: int, dtype: str) -> Callable[[], Any]:
 
 
 def step_of(library: str, batch: int, dtype: str, device: str) -> Callable[[], Any]:
-    """A step by a library."""
+    """Make a step of a library."""
     if library == "torch":
         return step_of_torch(batch, dtype)
     module, numpy = (importlib.import_module(name) for name in (library, f"{library}.numpy"))

@@ -1,4 +1,4 @@
-"""A training loop that logs one step late, with Python between its steps: Weft against JAX in one run.
+"""Training loop that logs one step late, with Python between its steps: Weft against JAX in one run.
 
 The step is one of Adam for an MLP. Between two steps Python computes, or waits for data, for about as long as a step
 takes; and it reads the loss: that of this step, so that nothing can overlap, or that of the last one. A short program
@@ -37,7 +37,7 @@ SIDES = {"weft": (weft, wnp, True), "jax": (jax, jnp, True), "synchronous": (wef
 
 
 def training(library: Any, xnp: Any) -> tuple[Callable[..., Any], Any, Any]:
-    """A step, its first state, and a batch."""
+    """Return a step, its first state, and a batch."""
     rng = np.random.default_rng(0)
     params = [xnp.asarray(rng.normal(size=(WIDTH, WIDTH)).astype(np.float32) / 16) for _ in range(4)]
     zeros = [xnp.zeros_like(p) for p in params]
@@ -62,7 +62,7 @@ def training(library: Any, xnp: Any) -> tuple[Callable[..., Any], Any, Any]:
 
 
 def compute(seconds: float) -> None:
-    """Python that computes for so long."""
+    """Compute in Python for a number of seconds."""
     end = time.perf_counter() + seconds
     while time.perf_counter() < end:
         sum(range(50))
@@ -71,7 +71,7 @@ def compute(seconds: float) -> None:
 def loop(
     step: Any, state: Any, batch: Any, steps: int, between: Callable[[float], None], seconds: float, late: bool
 ) -> Callable[[], float]:
-    """A loop of so many steps that reads the loss of each, or of the one before it."""
+    """Run `steps` steps, reading the loss of each or, if `late`, of the one before it."""
 
     def run() -> float:
         current, last, total = state, None, 0.0
@@ -89,7 +89,7 @@ def loop(
 
 
 def with_setting(side: str, function: Callable[[], Any]) -> Callable[[], Any]:
-    """A function with the setting of a side."""
+    """Wrap a function with the setting of a side."""
 
     def run() -> Any:
         weft.config.update("cpu_enable_async_dispatch", SIDES[side][2])
@@ -99,7 +99,7 @@ def with_setting(side: str, function: Callable[[], Any]) -> Callable[[], Any]:
 
 
 def measured(name: str, functions: dict[str, Callable[[], Any]], count: int, repeats: int) -> Result:
-    """The time of one of `count` things that each function does."""
+    """Measure the time of each function, which does `count` things, per thing."""
     sides = {side: with_setting(side, function) for side, function in functions.items()}
     found = compare(Line(name, sides, 1.0, repeats))
     times = {s: dataclasses.replace(t, median=t.median / count, best=t.best / count) for s, t in found.times.items()}

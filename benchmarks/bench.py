@@ -28,7 +28,7 @@ def finished(f: Library, call: Callable[[], Any]) -> Callable[[], Any]:
 
 
 class Bench:
-    """The libraries of a run. `small` is for tests: tiny arrays, whose times are meaningless."""
+    """Libraries of a run. `small` is for tests: tiny arrays, whose times are meaningless."""
 
     def __init__(self, peers: Sequence[str] = PEERS, small: bool = False) -> None:
         self.peers = tuple(peer for peer in peers if installed(peer))
@@ -56,9 +56,9 @@ class Bench:
         torch: Callable[[Any], Function] | None = None,
         differs: tuple[str, ...] = (),
     ) -> Line:
-        """A benchmark of compiled, warm functions. `write` returns the function of Weft and of JAX, `numpy` takes NumPy
-        arrays, `torch` takes the module and returns a function. The results of libraries in `differs` are not compared
-        (random numbers, for example)."""
+        """Make a benchmark of compiled, warm functions. `write` returns the function of Weft and of JAX, `numpy` takes
+        NumPy arrays, `torch` takes the module and returns a function. The results of libraries in `differs` are not
+        compared (random numbers, for example)."""
         sides: dict[str, Callable[[], Any]] = {"weft": self._ours(write, args)}
         if self.jax is not None:
             sides["jax"] = self._theirs(self.jax, write, args)

@@ -1,4 +1,4 @@
-"""The overhead of `checks`: programs that gather and scatter, with and without checks, timed alternately.
+"""Overhead of `checks`: programs that gather and scatter, with and without checks, timed alternately.
 
 The goal is 5 % on programs that gather. "Control" is the ratio of two programs without checks, which shows the noise.
 
@@ -26,7 +26,7 @@ LARGE, SMALL = 1_000_000, 1000
 
 
 class Program(NamedTuple):
-    """A function to compile, and its arguments."""
+    """Function to compile, and its arguments."""
 
     name: str
     function: Callable[..., Any]
@@ -143,7 +143,8 @@ def nan_checks(count: int) -> Iterator[Program]:
 
 
 def caller(program: Program, checks: bool, nans: bool) -> Callable[[int], float]:
-    """Return a function of a count that calls the warm, compiled program so often and returns the seconds per call."""
+    """Return a function of a count that calls the warm, compiled program that often and returns the seconds per
+    call."""
     compiled, arguments = weft.jit(lambda *args: program.function(*args)), program.arguments
 
     def seconds(count: int) -> float:
@@ -160,7 +161,7 @@ def caller(program: Program, checks: bool, nans: bool) -> Callable[[int], float]
 
 
 def measure(program: Program, budget: float, nans: bool) -> tuple[float, float, float]:
-    """The median time without checks, and the ratios of the time with checks and of the control to it."""
+    """Return the median time without checks, and the ratios of the time with checks and of the control to it."""
     setting = (False, True) if nans else (True, False)
     sides = [caller(program, False, False), caller(program, *setting), caller(program, False, False)]
     once = min(sides[0](1) for _ in range(3))

@@ -1,11 +1,12 @@
-"""Whether a loader hides behind the step: the time of a loop over the time of the slower of its two halves, and batches
-a second beside torch's DataLoader where it is installed.
+"""Overlap of a loader with the step: the time of a loop over the time of the slower of its two halves, and batches per
+second beside torch's DataLoader if it is installed.
 
 python benchmarks/data_loader.py [--quick] [--json FILE]
 
 The loader is made as slow as the step, which is the worst case: 1.0 is a perfect overlap, 2.0 is none. "sleeping"
 samples wait, as if for a disk; "computing" ones run NumPy, which shares the cores with the step, so it is a figure of a
-machine that does nothing else. Then how many samples a second come through workers, for small and large samples.
+machine that does nothing else. Then the samples per second that workers
+deliver, for small and large samples.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ AT_MOST = 1.1
 
 @dataclass(frozen=True)
 class Waiting:
-    """A source whose samples wait, as if for a disk."""
+    """Source whose samples wait, as if for a disk."""
 
     seconds: float
     count: int = BATCH * BATCHES
@@ -46,7 +47,7 @@ class Waiting:
 
 @dataclass(frozen=True)
 class Computing:
-    """A source whose samples are computed by NumPy."""
+    """Source whose samples are computed by NumPy."""
 
     rows: int
     count: int = BATCH * BATCHES
@@ -61,7 +62,7 @@ class Computing:
 
 @dataclass(frozen=True)
 class Sample:
-    """A source of samples of some bytes."""
+    """Source of samples of a number of bytes."""
 
     size: int
     count: int = 2048
@@ -74,7 +75,7 @@ class Sample:
 
 
 def step(rows: int) -> Callable[[Any], Any]:
-    """A jitted step of about the time that `rows` rows take."""
+    """Make a jitted step that takes about the time of loading `rows` rows."""
     weight = wnp.ones((64, 64), np.float32) / 64
 
     @weft.jit
@@ -88,7 +89,7 @@ def step(rows: int) -> Callable[[Any], Any]:
 
 
 def seconds(batches: Iterable[Any], use: Callable[[Any], Any]) -> float:
-    """The time of a loop."""
+    """Measure a loop."""
     start = time.perf_counter()
     for batch in batches:
         use(batch)
@@ -96,7 +97,7 @@ def seconds(batches: Iterable[Any], use: Callable[[Any], Any]) -> float:
 
 
 def overlap(source: Any, use: Callable[[Any], Any], repeats: int, **options: Any) -> tuple[float, float, float]:
-    """The best times of the loader alone, the step alone and the loop."""
+    """Return the best times of the loader alone, the step alone and the loop."""
     ready = [np.zeros((BATCH, 64), np.float32)] * BATCHES
     loader = Loader(source, BATCH, **options)
     seconds(loader, lambda batch: None)
@@ -114,7 +115,7 @@ def waiting_step(duration: float) -> Callable[[Any], Any]:
 
 
 def computing_step(target: float) -> Callable[[Any], Any]:
-    """A step that takes about `target` seconds."""
+    """Make a step that takes about `target` seconds."""
     rows = 256
     while True:
         use = step(rows)
@@ -126,7 +127,7 @@ def computing_step(target: float) -> Callable[[Any], Any]:
 
 
 def overlaps(repeats: int) -> list[dict[str, Any]]:
-    """The loop over the slower of its halves, for kinds of samples and workers."""
+    """Measure the loop over the slower of its halves, for kinds of samples and workers."""
     found = []
     kinds: Sequence[tuple[str, dict[str, Any], int]] = [
         ("prefetch only", {}, 1),
@@ -153,7 +154,7 @@ def figures(times: tuple[float, float, float]) -> dict[str, float]:
 
 
 def rates(repeats: int) -> list[dict[str, Any]]:
-    """Samples a second through workers, beside torch's DataLoader."""
+    """Measure the samples per second that workers deliver, beside torch's DataLoader."""
     found = []
     for size in (1_000, 150_528):
         source = Sample(size)

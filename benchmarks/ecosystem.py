@@ -29,7 +29,7 @@ LONGEST = 60.0
 
 
 class Side:
-    """One program in a process of its own, which runs steps when asked."""
+    """Program in a process of its own, which runs steps on request."""
 
     def __init__(self, name: str, *, on_weft: bool, warm: float) -> None:
         self.command = command_of(name, "--time", "--warm", str(warm), on_weft=on_weft)
@@ -39,7 +39,7 @@ class Side:
         )
 
     def read(self) -> dict[str, float]:
-        """The next line that is JSON: libraries print lines of their own."""
+        """Return the next line that is JSON: libraries print lines of their own."""
         assert self.process.stdout is not None
         for line in self.process.stdout:
             with contextlib.suppress(json.JSONDecodeError):
@@ -47,7 +47,7 @@ class Side:
         raise RuntimeError(f"{' '.join(self.command)} ended with code {self.process.wait()}")
 
     def run_steps(self, seconds: float) -> dict[str, float]:
-        """{"wall": milliseconds of a step, "cpu": ...} over about so many seconds."""
+        """Run steps for about the given seconds; return {"wall": milliseconds of a step, "cpu": ...}."""
         assert self.process.stdin is not None
         self.process.stdin.write(f"{seconds}\n")
         self.process.stdin.flush()
@@ -60,7 +60,7 @@ class Side:
 
 
 def measure(name: str, repetitions: int, seconds: float, warm: float) -> dict[str, list[dict[str, float]]]:
-    """The times of each side, which alternate; fewer of them for programs whose steps take long."""
+    """Return the times of each side, which alternate; fewer for programs with slow steps."""
     sides = {side: Side(name, on_weft=on_weft, warm=warm) for side, on_weft in SIDES.items()}
     for side in sides.values():
         side.read()

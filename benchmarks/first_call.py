@@ -1,5 +1,5 @@
-"""The first call of a function in a new process: `python first_call.py LIBRARY CASE LAYERS` prints the wall-clock
-seconds and the CPU seconds of all threads.
+"""First call of a function in a new process: `python first_call.py LIBRARY CASE LAYERS` prints the wall-clock seconds
+and the CPU seconds of all threads.
 
 Before timing starts the library is imported, the arguments are its arrays, and an unrelated function has been compiled,
 so that one-time costs of a process (devices, LLVM, threads) are not included. The case "start" does not compile that

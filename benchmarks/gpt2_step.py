@@ -1,4 +1,4 @@
-"""A training step of GPT-2 small (8 x 1024 tokens, bfloat16, AdamW) written in linen and optim, on a GPU.
+"""Training step of GPT-2 small (8 x 1024 tokens, bfloat16, AdamW) written in linen and optim, on a GPU.
 
     python benchmarks/gpt2_step.py [--library weft|jax] [--layers 12] [--width 768] [--batch 8] [--device gpu]
 
@@ -18,7 +18,7 @@ VOCABULARY, HEAD = 50304, 64
 
 
 def libraries(name: str) -> tuple[Any, Any, Any, Any]:
-    """The library, its NumPy, its modules and its optimizers."""
+    """Return the library, its NumPy, its modules and its optimizers."""
     if name == "weft":
         import weft
         import weft.numpy
@@ -34,7 +34,7 @@ def libraries(name: str) -> tuple[Any, Any, Any, Any]:
 
 
 def gpt2(library: Any, numpy: Any, nn: Any, layers: int, width: int, length: int) -> Any:
-    """The model: tokens to logits."""
+    """Make the model: tokens to logits."""
     short = numpy.bfloat16
 
     class Block(nn.Module):  # type: ignore[misc, name-defined]

@@ -36,7 +36,7 @@ NETWORK, MODEL = "all-convolutional network", "GPT-2 small"
 
 
 def rows_of(command: Sequence[str], patience_s: float, environment: Mapping[str, str] | None = None) -> Iterator[str]:
-    """What a process prints, line by line; it is ended after so many seconds."""
+    """Yield the lines that a process prints; end it after `patience_s` seconds."""
     if patience_s <= 0:
         return
     whole = {**os.environ, **(environment or {})}
@@ -51,7 +51,7 @@ def rows_of(command: Sequence[str], patience_s: float, environment: Mapping[str,
 
 
 class Results:
-    """Seconds by library and line, each of which is told when it is there; versions, and the name of the GPU."""
+    """Seconds by library and line, printed as they arrive; versions, and the name of the GPU."""
 
     def __init__(self, libraries: Sequence[str], within: float = math.inf) -> None:
         self._end = time.monotonic() + within
@@ -61,7 +61,7 @@ class Results:
 
     @property
     def patience(self) -> float:
-        """The seconds that a process may take."""
+        """Seconds that a process may take."""
         return min(PATIENCE, self._end - time.monotonic())
 
     def add(self, library: str, name: str, seconds: float) -> None:
@@ -88,7 +88,7 @@ def measure_lines(results: Results, library: str, options: Any) -> None:
 
 
 def measure_steps(results: Results, library: str) -> None:
-    """Steps of training a convolutional network."""
+    """Measure steps of training a convolutional network."""
     sizes = ["--batch", "128,1024", "--dtype", "float32,bfloat16"]
     for row in rows_of([str(FOLDER / "allconv_step.py"), "--library", library, *sizes], results.patience):
         if found := re.search(r", (\d+ x \w+): ([\d.]+) ms a step", row):
@@ -96,8 +96,8 @@ def measure_steps(results: Results, library: str) -> None:
 
 
 def measure_first(results: Results, library: str) -> None:
-    """Steps of training a language model, and its first calls: with nothing on disk, and for Weft in a second process,
-    which no bound compares with others."""
+    """Measure steps of training a language model, and its first calls: with nothing on disk, and for Weft in a second
+    process, which no goal compares with others."""
     if library == "torch":  # the model is written in linen
         return
     calls = ("first call", "first call of a second process")

@@ -1,4 +1,4 @@
-"""What a GPU of Hopper's (H100, H200) is to reach in each line of `gpu.py`, as data."""
+"""Goals for a GPU of Hopper's (H100, H200) in each line of `gpu.py`, as data."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ MICRO, MILLI = 1e-6, 1e-3
 
 @dataclass(frozen=True)
 class Gate:
-    """What the time of a line must be: `at_most` seconds, so that a rate is `at_least` (GB/s or TFLOP/s, whichever the
-    line has), or less than the times of these libraries."""
+    """Goal of a line: at most `at_most` seconds, a rate of at least `at_least` (GB/s or TFLOP/s, as the line has it),
+    or less than the times of these libraries."""
 
     at_most: float | None = None
     at_least: float | None = None
     ahead_of: tuple[str, ...] = ()
 
     def text(self, unit: str) -> str:
-        """The bound, for a table."""
+        """Format the goal for a table."""
         if self.at_most is not None:
             return f"at most {duration(self.at_most)}"
         if self.at_least is not None:
@@ -26,8 +26,8 @@ class Gate:
         return f"ahead of {' and '.join(self.ahead_of)}"
 
     def is_met(self, own: float, rate: float | None, others: Mapping[str, float]) -> bool | None:
-        """Whether a time meets it, where its rate and the times of other libraries are these; None if a library that it
-        is compared with was not measured."""
+        """Return whether a time, with its rate and the times of other libraries, meets the goal; None if a library of
+        the goal was not measured."""
         if self.at_most is not None:
             return own <= self.at_most
         if self.at_least is not None:
@@ -38,7 +38,7 @@ class Gate:
 
 
 def duration(seconds: float) -> str:
-    """A time with a unit."""
+    """Format a time with a unit."""
     for unit, scale in (("s", 1.0), ("ms", 1e3)):
         if seconds * scale >= 1:
             return f"{seconds * scale:.3g} {unit}"
@@ -108,5 +108,5 @@ ALSO = (
 
 
 def needed(name: str) -> bool:
-    """Whether a line is measured where nothing else is asked for."""
+    """Return whether a line is measured by default."""
     return name in GATES or name in ALSO

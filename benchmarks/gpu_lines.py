@@ -37,8 +37,8 @@ ATTENTION_FLOPS = 2.0 * 8 * 12 * 1024 * 1024 * 64
 
 @dataclass(frozen=True)
 class Line:
-    """A program by its name: its arguments (shape and dtype), and how many times its first argument is read or written
-    in all; 0 for lines that are about dispatch, arithmetic or other traffic. Those of arithmetic have `flops`. A time
+    """Program of a line: its name, its arguments (shape and dtype), and the times that its first argument is read or
+    written in all (0 for lines about dispatch, arithmetic or other traffic). Lines of arithmetic have `flops`. A time
     is that of one of `iterations`; a `burst` is a few calls after a rest."""
 
     name: str
@@ -51,7 +51,7 @@ class Line:
 
     @property
     def bytes(self) -> float:
-        """What is read and written."""
+        """Bytes read and written."""
         shape, dtype = self.arguments[0]
         return float(np.prod(shape)) * (2 if dtype == "bfloat16" else 4) * self.traffic
 
@@ -173,7 +173,7 @@ def values(shape: tuple[int, ...], dtype: str) -> np.ndarray:
 
 
 def cotangent(result: Any, operand: Any) -> Any:
-    """What derivatives are taken with: another array where one has the shape, as in a training."""
+    """Return the cotangent for derivatives: another array if one has the shape, as in training."""
     return operand if operand.shape == result.shape else result
 
 

@@ -22,7 +22,7 @@ PAGE = HISTORY.parents[1] / "docs" / "benchmarks.md"
 
 
 def rates() -> dict[str, tuple[float, str]]:
-    """What a line does in a call, and the unit of how much it does in a second."""
+    """Return the work of each line in a call, and the unit of its rate."""
     found = {line.name: (line.bytes / 1e9, "GB/s") for line in LINES if line.traffic}
     return found | {line.name: (line.flops / 1e12, "TFLOP/s") for line in LINES if line.flops}
 
@@ -54,7 +54,7 @@ def heads(run: Mapping[str, Any]) -> list[str]:
 
 
 def text_table(run: Mapping[str, Any]) -> str:
-    """The table for a terminal."""
+    """Format the table for a terminal."""
     table = [heads(run), *rows_of(run)]
     widths = [max(len(row[i]) for row in table) for i in range(len(table[0]))]
     last = sum(row[-1] == "missed" for row in table)
@@ -66,7 +66,7 @@ def text_table(run: Mapping[str, Any]) -> str:
 
 
 def page_table(run: Mapping[str, Any]) -> str:
-    """The table of a page, with what was measured where."""
+    """Format the table of a page, with the machine and the date."""
     versions = ", ".join(f"{TITLES[library]} {version}" for library, version in run["versions"].items())
     head = heads(run)
     rows = [head, ["---", *["---:"] * (len(head) - 2), "---"], *rows_of(run)]

@@ -119,7 +119,7 @@ def cases(k: Any) -> dict[str, Callable[[], tuple[Callable[[], Any], int]]]:
 
 
 def serve(name: str) -> None:
-    """A process that times what it is asked for: a line with a case in, a line with microseconds out."""
+    """Time cases on request: a line with a case in, a line with microseconds out."""
     available = cases(library(name))
     ready: dict[str, tuple[Callable[[], Any], int]] = {}
     for line in sys.stdin:
@@ -135,14 +135,14 @@ def serve(name: str) -> None:
 
 
 def first_epoch(name: str) -> None:
-    """What a short program does: build a model, train an epoch whose last batch is smaller."""
+    """Run a short program: build a model, train an epoch whose last batch is smaller."""
     model = mlp(library(name))
     generator = np.random.RandomState(0)
     model.fit(generator.randn(1000, 64).astype("float32"), generator.randint(0, 10, 1000), verbose=0)
 
 
 class Side:
-    """A process of one library."""
+    """Process of one library."""
 
     def __init__(self, name: str) -> None:
         command = [sys.executable, __file__, "--serve", name]
@@ -159,7 +159,7 @@ class Side:
         return float(line)
 
     def close(self) -> None:
-        """Ends the process."""
+        """End the process."""
         assert self.process.stdin is not None
         self.process.stdin.close()
         self.process.wait()
@@ -173,7 +173,7 @@ def started(name: str) -> float:
 
 
 def row(case: str, unit: str, goal: float, weft: list[float], keras: list[float]) -> dict[str, Any]:
-    """The medians of a case, and their ratio in each round."""
+    """Return the medians of a case, and their ratio in each round."""
     ratios = [a / b for a, b in zip(weft, keras, strict=True)]
     found = {
         "case": case,

@@ -1,4 +1,4 @@
-"""The libraries that are compared. Those that are not installed are skipped."""
+"""Libraries that are compared. Those that are not installed are skipped."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ TITLES = {"weft": "Weft", "jax": "JAX", "numpy": "NumPy", "torch": "PyTorch"}
 
 
 class Library(NamedTuple):
-    """The modules of Weft or JAX that benchmarks use, so that both run the same source."""
+    """Modules of Weft or JAX that benchmarks use, so that both run the same source."""
 
     np: Any
     lax: Any
@@ -25,7 +25,7 @@ def installed(library: str) -> bool:
 
 
 def load(library: str) -> Library:
-    """The modules of "weft" or "jax". Imports only this library, as measurements of import and first calls require."""
+    """Import the modules of "weft" or "jax" and no other library, as measurements of import and first calls require."""
     parts = (importlib.import_module(f"{library}.{part}") for part in ("numpy", "lax", "nn", "random"))
     return Library(*parts, importlib.import_module(library))
 

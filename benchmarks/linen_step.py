@@ -1,4 +1,4 @@
-"""A train step of a small MLP and of a small CNN: Weft's linen and optim against Flax and Optax on JAX, in one run.
+"""Train step of a small MLP and of a small CNN: Weft's linen and optim against Flax and Optax on JAX, in one run.
 
 For each: tracing the step, its first call, and later calls.
 
@@ -38,7 +38,7 @@ SIDES = {"weft": (weft, wnp, weft.optim, weft.linen), "jax": (jax, jnp, optax, f
 
 
 def models(nn: Any) -> dict[str, tuple[Any, tuple[int, ...]]]:
-    """The modules and the shapes of their inputs, the same source for both libraries."""
+    """Return the modules and the shapes of their inputs, from the same source for both libraries."""
 
     class MLP(nn.Module):
         @nn.compact
@@ -61,7 +61,7 @@ def models(nn: Any) -> dict[str, tuple[Any, tuple[int, ...]]]:
 
 
 def step_of(lib: Any, xnp: Any, optim: Any, module: Any) -> tuple[Any, Callable[..., Any]]:
-    """An Adam optimizer, and a training step as a function of variables, state, inputs and labels."""
+    """Return an Adam optimizer, and a training step as a function of variables, state, inputs and labels."""
     optimizer = optim.adam(1e-3)
 
     def step(variables: Any, state: Any, x: Any, labels: Any) -> Any:

@@ -50,7 +50,7 @@ def load(library: str, cache: str | None = None) -> Any:
 
 
 def best(lib: Any, function: Callable[..., Any], *args: Any, seconds: float = 0.4, calls: int | None = None) -> float:
-    """Seconds of the quickest call, of those in so many seconds or of so many."""
+    """Return the seconds of the fastest call, among a number of calls or of seconds."""
     for _ in range(3):
         lib.block_until_ready(function(*args))
     found, end, count = float("inf"), time.perf_counter() + seconds, 0
@@ -67,7 +67,7 @@ def mesh_of(lib: Any, shape: tuple[int, ...], names: tuple[str, ...]) -> Any:
 
 
 def dispatch(lib: Any) -> Iterator[tuple[str, float]]:
-    """Calls of small programs, and collectives of 32 bytes a device."""
+    """Measure calls of small programs, and collectives of 32 bytes a device."""
     lax, P = lib.lax, lib.sharding.PartitionSpec
     mesh = mesh_of(lib, (DEVICES,), ("d",))
     split = lib.sharding.NamedSharding(mesh, P("d"))
@@ -104,7 +104,7 @@ def dispatch(lib: Any) -> Iterator[tuple[str, float]]:
 
 
 def donated(lib: Any, split: Any) -> Iterator[tuple[str, float]]:
-    """Calls of a step that donates its state, as training loops do."""
+    """Measure calls of a step that donates its state, as training loops do."""
     for what, columns in (("small arrays", 8), ("arrays of 64 KB", 2048)):
         step = lib.jit(lambda xs: [x + 1 for x in xs], donate_argnums=0)
         state = [[lib.device_put(np.full((DEVICES, columns), i, np.float32), split) for i in range(40)]]
@@ -117,7 +117,7 @@ def donated(lib: Any, split: Any) -> Iterator[tuple[str, float]]:
 
 
 def placing(lib: Any, mesh: Any) -> Iterator[tuple[str, float]]:
-    """An array of 1 MB to devices, between shardings, and back."""
+    """Measure moving an array of 1 MB to devices, between shardings, and back."""
     P = lib.sharding.PartitionSpec
     rows, columns, whole = (lib.sharding.NamedSharding(mesh, spec) for spec in (P("d"), P(None, "d"), P()))
     value = np.ones((DEVICES, 1 << 15), np.float32)
@@ -142,7 +142,7 @@ def mlp_specs(P: Any, f: Any, t: Any) -> Any:
 
 
 def steps(lib: Any) -> Iterator[tuple[str, float]]:
-    """One training step, and the time to its first result, under the usual ways of splitting."""
+    """Measure one training step, and the time to its first result, with the usual shardings."""
     P, tree = lib.sharding.PartitionSpec, lib.tree_util
     warm(lib)
     for name, model, specs in (("MLP", mlp, mlp_specs), ("transformer", transformer, transformer_specs)):
@@ -188,7 +188,7 @@ GROUPS = {"dispatch": dispatch, "steps": steps}
 
 
 def environment() -> dict[str, str]:
-    """That of the processes: both libraries have their bytecode on disk, as installed packages do."""
+    """Return the environment of the processes: both libraries have their bytecode on disk, as installed packages do."""
     return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 

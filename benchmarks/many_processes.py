@@ -61,7 +61,7 @@ def rows(lib: Any) -> Iterator[tuple[str, float]]:
 
 
 def measure(library: str, processes: int) -> None:
-    """What one of the processes does; the first one prints what it has measured."""
+    """Measure in one of the processes; the first one prints the results."""
     if library == "jax":
         os.environ["JAX_PLATFORMS"] = "cpu"
         import jax as lib

@@ -74,7 +74,7 @@ def name_of(case: Case) -> str:
 
 
 def line(case: Case, repeats: int) -> Line:
-    """The benchmark of one multiplication, compiled and warm."""
+    """Make the benchmark of one multiplication, compiled and warm."""
     dtype, layout, (m, n, k) = case
     rng = np.random.default_rng(0)
     a = rng.normal(size=(k, m) if layout[0] == "t" else (m, k)).astype(dtype)
@@ -100,7 +100,7 @@ def line(case: Case, repeats: int) -> Line:
 
 
 def by_library(matmul: Callable[..., Any], a: np.ndarray, b: np.ndarray) -> Executable | None:
-    """The program that calls BLAS. It is called without a dispatcher, which adds overhead to small ones."""
+    """Return the program that calls BLAS, without a dispatcher, which adds overhead to small ones."""
     traced = weft.make_jaxpr(matmul)(a, b)
     keys = compile_program(traced, (), host()).program.schedules
     if len(keys) != 1:
@@ -126,7 +126,7 @@ def mean(ratios: Iterable[float]) -> float:
 
 
 def summary(results: list[Result]) -> str:
-    """The geometric means of the ratios to NumPy, and the worst of them."""
+    """Return the geometric means of the ratios to NumPy, and the worst of them."""
     best, median = mean(map(of_best, results)), mean(r.ratio("numpy") or 1.0 for r in results)
     worst = sorted(results, key=of_best, reverse=True)[:10]
     rows = "\n".join(f"  {r.name}  {of_best(r):.2f}" for r in worst)

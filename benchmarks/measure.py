@@ -14,7 +14,7 @@ NUMPY_BOUND = 1.2
 
 @dataclass(frozen=True)
 class Line:
-    """One line of the table: the same work in each library, and an upper bound of the ratio to JAX (or None)."""
+    """Line of the table: the same work in each library, and an upper bound of the ratio to JAX (or None)."""
 
     name: str
     sides: Mapping[str, Callable[[], object]]
@@ -50,7 +50,7 @@ class Result:
         return self.times["weft"].median / self.times[peer].median
 
     def work_ratio(self, peer: str = "jax") -> float | None:
-        """The same ratio of CPU times."""
+        """Return the ratio of CPU times."""
         ours, theirs = (self.times[side].work if side in self.times else None for side in ("weft", peer))
         return None if ours is None or not theirs else ours / theirs
 
@@ -61,7 +61,7 @@ class Result:
 
     @property
     def marks(self) -> list[str]:
-        """What is wrong with this result, as text."""
+        """Problems of this result, as text."""
         found = ["falls short"] if self.falls_short else []
         numpy = self.ratio("numpy")
         if numpy is not None and numpy > NUMPY_BOUND:
@@ -110,7 +110,7 @@ def rest() -> None:
 
 
 def compare(line: Line, repeats: int | None = None) -> Result:
-    """Times over interleaved repeats, after a warm-up of each library. Before each sample all threads are idle, and an
+    """Time each library in interleaved repeats, after a warm-up. Before each sample all threads are idle, and an
     untimed call wakes those of the library. Each round starts with another library."""
     for side in line.sides.values():
         side()

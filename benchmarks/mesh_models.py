@@ -14,7 +14,7 @@ LAYERS = 4
 
 
 class Model(NamedTuple):
-    """A loss of parameters and a batch."""
+    """Loss of parameters and a batch."""
 
     loss: Callable[..., Any]
     params: Any
@@ -22,7 +22,7 @@ class Model(NamedTuple):
 
 
 def step_of(lib: Any, loss: Callable[..., Any]) -> Callable[..., Any]:
-    """One step of gradient descent: new parameters and the loss."""
+    """Make a step of gradient descent: new parameters and the loss."""
 
     def step(params: Any, batch: Any) -> Any:
         value, gradients = lib.value_and_grad(loss)(params, batch)
@@ -51,8 +51,8 @@ def mlp(lib: Any, layers: int = LAYERS, size: int = 512, rows: int = 256) -> Mod
 
 
 def transformer(lib: Any, layers: int = LAYERS, rows: int = 16) -> Model:
-    """A decoder with an embedding that is its output layer too; every layer has the keys q, k, v, o, up, down, n1 and
-    n2."""
+    """Make a decoder with an embedding that is its output layer too; every layer has the keys q, k, v, o, up, down, n1
+    and n2."""
     vocabulary, size, heads, length, hidden = 256, 128, 8, 64, 512
     random = np.random.default_rng(0)
     head = size // heads
@@ -88,6 +88,6 @@ def transformer(lib: Any, layers: int = LAYERS, rows: int = 16) -> Model:
 
 
 def transformer_specs(P: Any, f: Any, t: Any, layers: int = LAYERS) -> Any:
-    """How parameters of a transformer are split that are stored split over `f`, and tensor parallel over `t`."""
+    """Return the specs of a transformer's parameters: stored split over `f`, and tensor parallel over `t`."""
     own = {"q": P(f, t), "k": P(f, t), "v": P(f, t), "o": P(t, None, f), "up": P(f, t), "down": P(t, f)}
     return {"embedding": P(t, f), "layers": [{**own, "n1": P(), "n2": P()}] * layers}

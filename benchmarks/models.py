@@ -26,7 +26,7 @@ def normal(rng: np.random.Generator, *shape: int, scale: float = 1.0) -> np.ndar
 
 
 def fused(f: Library) -> Function:
-    """A small function that is compiled to one kernel."""
+    """Make a small function that is compiled to one kernel."""
     return lambda x: f.np.tanh(x) * f.np.exp(-x * x) + f.np.sin(x)
 
 
@@ -57,7 +57,7 @@ def cross_entropy(f: Library, logits: Any, labels: Any) -> Any:
 
 
 def transformer(f: Library, heads: int = 4) -> Function:
-    """A causal transformer whose layers are unrolled in a Python loop."""
+    """Make a causal transformer whose layers are unrolled in a Python loop."""
 
     def attention(p: Any, x: Any) -> Any:
         batch, length, width = x.shape
@@ -102,7 +102,7 @@ def transformer_arguments(
 
 
 def all_convolutions(f: Library) -> Function:
-    """The net of "Striving for Simplicity" for CIFAR-10: only convolutions, and a mean over space at the end."""
+    """Make the net of "Striving for Simplicity" for CIFAR-10: only convolutions, and a mean over space at the end."""
 
     def loss(params: Any, x: Any, labels: Any) -> Any:
         strides = [stride for _, _, stride in CONVOLUTIONS] + [1]
@@ -127,7 +127,7 @@ def all_convolutions_arguments(batch: int = 32, size: int = 32, narrower: int = 
 
 
 def lstm(f: Library) -> Function:
-    """One LSTM over a sequence by scan, and the squared error of its last output."""
+    """Make an LSTM over a sequence by scan, and the squared error of its last output."""
 
     def loss(params: Any, xs: Any, y: Any) -> Any:
         def step(carry: Any, x: Any) -> Any:
@@ -155,7 +155,7 @@ def lstm_arguments(length: int = 50, batch: int = 16, inputs: int = 32, units: i
 
 
 def train_step(f: Library, loss: Function) -> Function:
-    """One step of gradient descent: the loss and the new parameters."""
+    """Make a step of gradient descent: the loss and the new parameters."""
 
     def step(params: Any, *batch: Any) -> Any:
         value, gradient = f.top.value_and_grad(loss)(params, *batch)

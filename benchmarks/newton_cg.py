@@ -42,8 +42,8 @@ ONE_THREAD = {
 
 
 def minimise(f: Library, loss: Function) -> Function:
-    """The fit as a function of (start, *data) that can be jitted. It returns x, the loss, and the numbers of Newton
-    steps and CG iterations."""
+    """Return the fit as a function of (start, *data) that can be jitted, with the results x, loss, and the numbers of
+    Newton steps and CG iterations."""
     xnp, lax = f.np, f.lax
 
     def fit(start: Any, *data: Any) -> Any:
@@ -104,7 +104,7 @@ def minimise(f: Library, loss: Function) -> Function:
 
 
 def minimise_in_python(problem: Problem) -> tuple[np.ndarray, float, int, int]:
-    """The same algorithm in NumPy."""
+    """Run the same algorithm in NumPy."""
     x, data = problem.start, problem.data
     current, g = problem.value(x, *data), problem.gradient(x, *data)
     steps = total = 0
@@ -166,7 +166,7 @@ def timed(side: str, index: int, small: bool, seconds: float) -> dict[str, Any]:
 
 
 def fits(peers: Sequence[str], quick: bool, small: bool) -> list[dict[str, Any]]:
-    """A row for each fit: the seconds of each library and its results."""
+    """Return a row for each fit: the seconds of each library and its results."""
     core = min(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
     sides = [side for side in ("numpy", "jax", "weft") if side == "weft" or side in peers]
     rows = []

@@ -1,4 +1,4 @@
-"""The three fits of newton_cg.py: each loss for Weft and JAX, and in NumPy with hand-written derivatives.
+"""Fits of newton_cg.py: each loss for Weft and JAX, and in NumPy with hand-written derivatives.
 
 A problem has a start, its data, a function that takes a library and returns the loss, a function of (x, *data), and for
 NumPy the loss, its gradient and its Hessian-vector product.
@@ -73,7 +73,7 @@ def logistic(rows: int, columns: int) -> Problem:
 
 
 def hidden_markov(states: int, symbols: int, length: int) -> Problem:
-    """The negative log likelihood of a sequence, per symbol, with a penalty on the logits."""
+    """Return the negative log likelihood of a sequence, per symbol, with a penalty on the logits."""
     rng = np.random.default_rng(2)
     penalty = 1e-2
     ends = (states, states + states * states)
@@ -124,7 +124,7 @@ def hidden_markov(states: int, symbols: int, length: int) -> Problem:
         return -log_sum(alphas(x, observed)[0][-1]) / length + 0.5 * penalty * np.dot(x, x)
 
     def gradient(x: np.ndarray, observed: np.ndarray) -> np.ndarray:
-        """Expected counts by the backward recursion, minus the gradient of the normalization."""
+        """Return expected counts by the backward recursion, minus the gradient of the normalization."""
         alpha, (initial, transitions, emissions) = alphas(x, observed)
         total = log_sum(alpha[-1])
         beta = np.zeros(states)
@@ -143,7 +143,7 @@ def hidden_markov(states: int, symbols: int, length: int) -> Problem:
         return -np.concatenate([s.ravel() for s in gradients]) / length + penalty * x
 
     def hessian_vector_product(x: np.ndarray, v: np.ndarray, observed: np.ndarray) -> np.ndarray:
-        """A central difference of gradients, instead of second derivatives of the recursion."""
+        """Return a central difference of gradients, in place of second derivatives of the recursion."""
         step = 1e-5 / max(float(np.linalg.norm(v)), 1e-300)
         return (gradient(x + step * v, observed) - gradient(x - step * v, observed)) / (2 * step)
 

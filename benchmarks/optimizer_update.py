@@ -1,4 +1,4 @@
-"""An Adam update over 200 leaves, Weft against Optax on JAX in one run: tracing, the first call, and later calls.
+"""Adam update over 200 leaves, Weft against Optax on JAX in one run: tracing, the first call, and later calls.
 
 python benchmarks/optimizer_update.py [--quick]
 """
@@ -42,7 +42,7 @@ def parameters(xnp: Any, size: int) -> dict[str, Any]:
 
 
 def update_of(library: Any, rate: float) -> Any:
-    """A training step without the gradient: update, then apply."""
+    """Make a training step without the gradient: update, then apply."""
     optimizer = library.adamw(rate, weight_decay=1e-3)
 
     def update(grads: Any, state: Any, params: Any) -> Any:

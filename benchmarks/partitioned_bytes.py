@@ -1,4 +1,4 @@
-"""What a training step sends on eight devices, by the partitioner's own account, beside what JAX sends.
+"""Bytes that a training step sends on eight devices, by the partitioner's own account, beside those of JAX.
 
     python benchmarks/partitioned_bytes.py
 
@@ -37,7 +37,7 @@ JAX = {
 
 
 class Step(NamedTuple):
-    """A training step, and how its parameters and its batch are split over a mesh with these axes."""
+    """Training step, with the shardings of its parameters and its batch over a mesh with these axes."""
 
     model: str
     label: str
@@ -53,7 +53,7 @@ def mlp(devices: int) -> Iterator[Step]:
     loss, params, batch = mesh_models.mlp(weft)
 
     def specs(weights: Sequence[Any], biases: Sequence[Any]) -> Any:
-        """Those of even and of odd layers."""
+        """Return the specs of even and of odd layers."""
         return [{"w": weights[i % 2], "b": biases[i % 2]} for i in range(len(params))]
 
     one, two = {"d": devices}, {"d": devices // 2, "t": 2}
@@ -80,7 +80,7 @@ def transformer(devices: int) -> Iterator[Step]:
 
 
 def partitioned(step: Step) -> tuple[Partitioned, int, float]:
-    """The program of one device, of how many equations it was made, and the seconds that took."""
+    """Return the program of one device, the number of equations it was made of, and the seconds that took."""
     jaxpr = prepare(weft.make_jaxpr(step.function)(step.params, step.batch))
     flat = [s for s in weft.tree_util.tree_leaves((step.specs, step.batch_spec), is_leaf=lambda x: isinstance(x, P))]
     state = len(weft.tree_util.tree_leaves(step.params))

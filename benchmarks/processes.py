@@ -19,7 +19,8 @@ NO_CACHES = {"WEFT_COMPILATION_CACHE": "0", "JAX_ENABLE_COMPILATION_CACHE": "0"}
 
 
 def on_disk(folder: str) -> dict[str, str]:
-    """Settings with which both libraries cache everything in a folder. By default JAX skips what compiles quickly."""
+    """Return settings with which both libraries cache everything in a folder. By default JAX skips fast
+    compilations."""
     return {
         "WEFT_COMPILATION_CACHE": "1",
         "WEFT_COMPILATION_CACHE_DIR": f"{folder}/weft",
@@ -31,7 +32,8 @@ def on_disk(folder: str) -> dict[str, str]:
 
 
 def run(command: Sequence[str], settings: dict[str, str]) -> Sample:
-    """The wall-clock and CPU time that a Python process prints. Python bytecode is cached, as it is for users."""
+    """Run a Python process and return the wall-clock and CPU time that it prints. Python bytecode is cached, as it is
+    for users."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     done = subprocess.run(
         [sys.executable, *command], env=environment | settings, capture_output=True, text=True, check=False
@@ -85,7 +87,7 @@ def first_calls(sides: Sequence[str], repeats: int, layers: Sequence[int]) -> It
 
 
 def per_layer(low: Times, high: Times, steps: int) -> Times:
-    """The difference of two measurements per layer."""
+    """Return the difference of two measurements per layer."""
     work = None if low.work is None or high.work is None else (high.work - low.work) / steps
     return Times((high.median - low.median) / steps, (high.best - low.best) / steps, work)
 

@@ -45,7 +45,7 @@ def measured_sides(results: Sequence[Result]) -> list[str]:
 
 
 def text_table(results: Sequence[Result]) -> str:
-    """The table for a terminal; lines with a problem have a mark at the end."""
+    """Format the table for a terminal; lines with a problem have a mark at the end."""
     sides = measured_sides(results)
     head = f"{'':52s}" + "".join(f"{TITLES[side]:>12s}" for side in sides) + f"{'work':>7s}{'ratio':>8s}{'at most':>9s}"
     rows = [head]
@@ -65,7 +65,7 @@ def page_table(results: Sequence[Result]) -> str:
 
 
 def plot(results: Sequence[Result]) -> str:
-    """An SVG plot of Weft's time over JAX's: bars on a logarithmic scale, with a tick at the bound."""
+    """Draw an SVG plot of Weft's time over JAX's: bars on a logarithmic scale, with a tick at the bound."""
     drawn = [(result, ratio) for result in results if (ratio := result.ratio()) is not None and ratio > 0]
     row, left, width, top = 18, 350, 420, 34
     low, high = math.log10(0.01), math.log10(4)
@@ -104,7 +104,7 @@ def plot(results: Sequence[Result]) -> str:
 
 
 def gain(seconds: Mapping[str, float], side: str) -> str:
-    """The speedup of a library over NumPy, with two digits."""
+    """Return the speedup of a library over NumPy, with two digits."""
     if side not in seconds or "numpy" not in seconds:
         return ""
     times = seconds["numpy"] / seconds[side]
@@ -112,7 +112,7 @@ def gain(seconds: Mapping[str, float], side: str) -> str:
 
 
 def newton_table(rows: Sequence[Mapping[str, Any]], page: bool) -> str:
-    """The fits of newton_cg.py: seconds of each library, and the speedups of Weft and JAX over Python."""
+    """Format the fits of newton_cg.py: seconds of each library, and the speedups of Weft and JAX over Python."""
     lines = [] if not page else ["| | NumPy | JAX | Weft | JAX over Python | Weft over Python | the paper |"]
     lines += ["|---|---:|---:|---:|---:|---:|---:|"] if page else []
     for row in rows:
@@ -130,7 +130,7 @@ def newton_table(rows: Sequence[Mapping[str, Any]], page: bool) -> str:
 
 
 def last_release() -> dict[str, Any] | None:
-    """The JSON of the newest release in the history."""
+    """Read the JSON of the newest release in the history."""
 
     def version(path: pathlib.Path) -> tuple[int, ...]:
         return tuple(int(part) for part in path.stem.split("."))
@@ -151,7 +151,7 @@ def losses(results: Sequence[Result], before: Mapping[str, Any]) -> list[str]:
 
 
 def replaced(page: str, part: str, content: str) -> str:
-    """The page with the text between the marks of `part` replaced."""
+    """Replace the text between the marks of `part` of a page."""
     start, end = START.format(part), END.format(part)
     before, _, rest = page.partition(start)
     _, found, after = rest.partition(end)

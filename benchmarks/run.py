@@ -66,7 +66,7 @@ def fresh_results(group: str, peers: tuple[str, ...], quick: bool, small: bool) 
 
 
 def budgets(bench: Bench) -> list[str]:
-    """The cost of tracing in Weft, and its budget."""
+    """Return the cost of tracing in Weft, and its budget."""
     f = bench.weft
     loss, arguments = models.mlp(f), programs.own(f, models.mlp_arguments())
 
@@ -89,7 +89,7 @@ def budgets(bench: Bench) -> list[str]:
 
 
 def processor() -> str:
-    """The name of the processor, if the system has it."""
+    """Return the name of the processor, if the system has it."""
     try:
         rows = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -99,7 +99,7 @@ def processor() -> str:
 
 
 def load() -> float | None:
-    """The load average of the last minute per core, or None if the system does not have it."""
+    """Return the load average of the last minute per core, or None if the system does not have it."""
     return os.getloadavg()[0] / (os.cpu_count() or 1) if hasattr(os, "getloadavg") else None
 
 

@@ -24,7 +24,7 @@ SECONDS, QUICK_SECONDS = 1.0, 0.2
 
 
 class Program(NamedTuple):
-    """A function of a library (its module, its arrays, its sparse arrays), and NumPy arguments."""
+    """Function of a library (its module, its arrays, its sparse arrays), and NumPy arguments."""
 
     name: str
     build: Callable[[Any, Any, Any], Callable[..., Any]]
@@ -32,7 +32,7 @@ class Program(NamedTuple):
 
 
 def entries(rows: int, columns: int, count: int, batch: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Data and sorted indices of a random pattern."""
+    """Draw data and sorted indices of a random pattern."""
     rng = np.random.default_rng(0)
     lead = (batch,) if batch else ()
     flat = np.sort(rng.integers(0, rows * columns, (*lead, count)), axis=-1)

@@ -69,7 +69,7 @@ def forward(f: Library, params: Any, x: Any) -> Any:
 
 
 def case_of(f: Library, case: str) -> tuple[Callable[..., Any], dict[int, str], Callable[[int], tuple[Any, ...]]]:
-    """A function, its symbolic shapes, and arguments for a length."""
+    """Return a function, its symbolic shapes, and a function that makes arguments for a length."""
     if case == "softmax":
         return (
             lambda x: softmax(f, f.np.tanh(x * 2 + 1) * x),

@@ -36,7 +36,7 @@ MISSING = object()
 
 
 def module_class(library: Any, name: str, data: tuple[str, ...], static: tuple[str, ...]) -> Any:
-    """A class whose instances are nodes by functions written in Python, with static fields."""
+    """Make a class whose instances are nodes by functions written in Python, with static fields."""
 
     class Module:
         def __init__(self, **fields: Any) -> None:
@@ -93,7 +93,7 @@ class Schedule(NamedTuple):
 
 
 def trees_of(library: Any, xnp: Any) -> dict[str, Any]:
-    """The trees by their names, of a library's own arrays."""
+    """Return the trees by their names, of a library's own arrays."""
     rng = np.random.default_rng(0)
 
     def array(*shape: int) -> Any:
@@ -144,14 +144,14 @@ def timed(repeat: int, function: Callable[..., Any], *args: Any) -> Callable[[],
 
 
 def operations(library: Any, tree: Any) -> dict[str, tuple[Callable[..., Any], tuple[Any, ...]]]:
-    """What is timed on a tree: functions and their arguments."""
+    """Return the functions that are timed on a tree, with their arguments."""
     tree_util = library.tree_util
     leaves, structure = tree_util.tree_flatten(tree)
     call = library.jit(lambda tree: tree_util.tree_leaves(tree)[0])
     inner = library.jit(lambda leaves, structure: list(leaves), static_argnums=1)
 
     def filtered(tree: Any) -> Any:
-        """A call as Equinox's `filter_jit` makes it: leaves are arguments, the structure is static."""
+        """Call as Equinox's `filter_jit` does: leaves are arguments, the structure is static."""
         leaves, structure = tree_util.tree_flatten(tree)
         return tree_util.tree_unflatten(structure, inner(leaves, structure))
 

@@ -1,4 +1,4 @@
-"""The 8 by 8 pixel handwritten digits of scikit-learn, an optional dependency of the examples."""
+"""8 by 8 pixel handwritten digits of scikit-learn, an optional dependency of the examples."""
 
 from __future__ import annotations
 

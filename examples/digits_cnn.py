@@ -1,4 +1,4 @@
-"""A convolutional network in linen on real digits, with batch normalization: a model with state and parameters.
+"""Convolutional network in linen on real digits, with batch normalization: a model with state and parameters.
 
 The running statistics are a separate collection, `batch_stats`. A training step returns their new values, and
 evaluation uses the last ones.

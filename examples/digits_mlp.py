@@ -1,4 +1,4 @@
-"""A multilayer perceptron in linen on real digits: a module, a `TrainState`, and one compiled step.
+"""Multilayer perceptron in linen on real digits: a module, a `TrainState`, and one compiled step.
 
 The learning rate can change between steps without recompilation: `inject_hyperparams` stores it in the optimizer state.
 """

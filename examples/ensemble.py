@@ -1,4 +1,4 @@
-"""An ensemble by `vmap`: twenty networks are initialized, trained and evaluated by one compiled function.
+"""Ensemble by `vmap`: twenty networks are initialized, trained and evaluated by one compiled function.
 
 The networks agree where there are data; elsewhere they differ, and the standard deviation of their predictions
 estimates the uncertainty. The training function is written for one network; `vmap` adds the batch dimension.

@@ -22,7 +22,7 @@ CHAINS, LEAPS, SIZE = 4, 10, 0.25
 
 
 def log_density(weights: weft.Array, x: weft.Array, y: weft.Array) -> weft.Array:
-    """The log of a normal prior with deviation 3 plus the log likelihood of the labels, up to a constant."""
+    """Return the log of a normal prior with deviation 3 plus the log likelihood of the labels, up to a constant."""
     logits = x @ weights[:-1] + weights[-1]
     return -0.5 * wnp.sum((weights / 3) ** 2) + wnp.sum(nn.log_sigmoid((2 * y - 1) * logits))
 
@@ -41,7 +41,7 @@ def leapfrog(density, weights: weft.Array, momentum: weft.Array) -> tuple[weft.A
 
 
 def sample(density, start: weft.Array, key: weft.Array, count: int) -> tuple[weft.Array, weft.Array]:
-    """A chain of `count` samples, and the acceptance rate."""
+    """Draw a chain of `count` samples; also return the acceptance rate."""
 
     def step(weights: weft.Array, key: weft.Array) -> tuple:
         for_momentum, for_choice = random.split(key)
@@ -82,7 +82,7 @@ def main(short: bool = False) -> picture.Panel:
     print(f"weights {weights.mean(0)} +- {weights.std(0)}; R-hat {agreement}")
 
     def probability(points: weft.Array) -> weft.Array:
-        """The prediction averaged over all samples."""
+        """Average the prediction over all samples."""
         return nn.sigmoid(points @ weights[:, :2].T + weights[:, 2]).mean(-1)
 
     accuracy = float(wnp.mean((probability(x) > 0.5) == (y > 0.5)))

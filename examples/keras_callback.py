@@ -1,4 +1,4 @@
-"""A callback of one's own: it has hooks for every begin and end of epochs and batches, and sees the model.
+"""Custom callback: it has hooks for every begin and end of epochs and batches, and sees the model.
 
 This one follows how far each layer's weights have gone from where they began, and stops when the goal is reached.
 Hooks of epochs cost nothing; a hook of batches has `fit` call its program batch by batch.
@@ -18,7 +18,8 @@ from weft.keras import layers
 
 
 class Distances(keras.callbacks.Callback):
-    """How far weights have gone, by layer, in `distances`; ends training at a validation accuracy of `goal`."""
+    """Records the distances of weights from their initial values, by layer, in `distances`; ends training at a
+    validation accuracy of `goal`."""
 
     def __init__(self, goal: float) -> None:
         super().__init__()

@@ -19,7 +19,7 @@ weft.config.update("num_cpu_devices", 8)  # as if there were as many
 
 
 def losses(x, y, epochs: int, how: distribution.Distribution | None) -> tuple[list[float], keras.Model]:
-    """The loss of each epoch. Variables are created, and batches are split, as the distribution says."""
+    """Return the loss of each epoch. Variables are created, and batches are split, by the distribution."""
     distribution.set_distribution(how)
     keras.utils.set_random_seed(0)
     parts = [

@@ -1,4 +1,4 @@
-"""A functional model with two inputs and two outputs: images of two digits, their sum and which of them is larger.
+"""Functional model with two inputs and two outputs: images of two digits, their sum and which of them is larger.
 
 One convolutional encoder is called for both images, so its weights are shared; outputs are a dict, each with its own
 loss, weight and metric. Pairs are drawn by a `weft.data.Loader`, anew in each epoch.
@@ -38,7 +38,7 @@ def pairs_of_digits() -> keras.Model:
 
 
 def pair(images: np.ndarray, labels: np.ndarray, first: Any, generator: np.random.Generator) -> Any:
-    """A sample: image `first` and another one."""
+    """Make a sample: image `first` and another one."""
     second = generator.integers(len(images))
     targets = {"sum": labels[first] + labels[second], "larger": np.float32([labels[first] > labels[second]])}
     return [images[first], images[second]], targets

@@ -1,7 +1,7 @@
-"""A generative adversarial network with its own `train_step` and two optimizers: points on a ring.
+"""Generative adversarial network with its own `train_step` and two optimizers: points on a ring.
 
-`self.gradients(loss, variables)` differentiates a closure with respect to the weights that it is told; both updates
-and the noise, whose seed is a variable of the model, are one compiled program.
+`self.gradients(loss, variables)` differentiates a closure with respect to the given weights; both updates and the
+noise, whose seed is a variable of the model, are one compiled program.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def dense(units: int, outputs: int) -> keras.Sequential:
 
 
 class Adversaries(keras.Model):
-    """A generator of points and a discriminator that tells them from real ones."""
+    """Generator of points and discriminator that tells them from real ones."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,7 +1,7 @@
 """Training that is killed and continues to the bit: weights, optimizer, dropout, order and position of the data.
 
 A process trains with `BackupAndRestore` and is killed with SIGKILL somewhere in the middle, again and again; the last
-one gets to the end. Its losses and weights are those of a training that nobody disturbed. Data comes from a
+one gets to the end. Its losses and weights equal those of a training without interruption. Data comes from a
 `weft.data.Loader` with workers.
 """
 

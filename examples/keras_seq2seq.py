@@ -52,7 +52,7 @@ def translator() -> keras.Model:
 
 
 def shifted(digits: np.ndarray) -> np.ndarray:
-    """What the decoder has seen when it writes each digit."""
+    """Shift the digits right: the input of the decoder when it writes each digit."""
     return np.concatenate([np.full((len(digits), 1), START, np.int32), digits[:, :-1]], axis=1)
 
 

@@ -1,4 +1,5 @@
-"""Which page of Python's help is a passage from? Text, words as integers, an embedding and a transformer block.
+"""Classification of text: which page of Python's help is a passage from? Words as integers, an embedding and a
+transformer block.
 
 The pages come with Python. Passages have different lengths, so zeros are appended; `mask_zero` makes attention and
 pooling ignore them.

@@ -50,7 +50,8 @@ def main(short: bool = False) -> None:
     classifier(first, 5).fit(x[known], y[known], epochs=10 if short else 20, verbose=0)
 
     def learned(trained_body: bool) -> float:
-        """The accuracy on the other digits, after a few of them, with the body that was trained or with a fresh one."""
+        """Return the accuracy on the other digits, after training on a few of them, with the trained body or with a
+        fresh one."""
         base = first if trained_body else body()
         base.trainable = False
         model = classifier(base, 5)

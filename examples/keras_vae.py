@@ -1,4 +1,4 @@
-"""A variational autoencoder with its own `train_step`: images of bars, a code of two numbers.
+"""Variational autoencoder with its own `train_step`: images of bars, a code of two numbers.
 
 The loss is a closure over the layers; `self.gradients` returns its value, what else it computed, and the gradients.
 Metrics are updated inside of the step, so `fit` shows them as it shows those of `compile`.
@@ -20,7 +20,7 @@ LATENT = 2
 
 
 class Autoencoder(keras.Model):
-    """An encoder to mean and variance of a code, and a decoder of codes."""
+    """Encoder to mean and variance of a code, and decoder of codes."""
 
     def __init__(self, pixels: int) -> None:
         super().__init__()
@@ -36,7 +36,8 @@ class Autoencoder(keras.Model):
         return ops.sigmoid(self.decoder(code))
 
     def bound(self, x: Any) -> tuple[Any, tuple[Any, Any]]:
-        """The loss: what the pixels cost, and how far the code is from a normal distribution, in nats an image."""
+        """Return the loss: reconstruction loss of the pixels plus divergence of the code from a normal distribution, in
+        nats an image."""
         mean, log_variance = ops.split(self.encoder(x), 2, axis=-1)
         noise = keras.random.normal(ops.shape(mean), seed=self.seed)
         logits = self.decoder(mean + noise * ops.exp(0.5 * log_variance))

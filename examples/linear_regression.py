@@ -23,13 +23,13 @@ def make_data(key: weft.Array, count: int = 256) -> tuple[weft.Array, weft.Array
 
 
 def loss(params: dict, x: weft.Array, y: weft.Array) -> weft.Array:
-    """The mean squared error of the predictions."""
+    """Return the mean squared error of the predictions."""
     return wnp.mean((x @ params["weights"] + params["bias"] - y) ** 2)
 
 
 @weft.jit
 def step(params: dict, x: weft.Array, y: weft.Array, rate: float) -> tuple[weft.Array, dict]:
-    """The loss, and the parameters after one step of gradient descent."""
+    """Return the loss, and the parameters after one step of gradient descent."""
     value, gradients = weft.value_and_grad(loss)(params, x, y)
     return value, weft.tree.map(lambda p, s: p - rate * s, params, gradients)
 

@@ -1,4 +1,4 @@
-"""The regression of linear_regression.py with `weft.optim`: Adam on a warm-up and cosine schedule, gradients clipped.
+"""Regression of linear_regression.py with `weft.optim`: Adam on a warm-up and cosine schedule, gradients clipped.
 
 An optimizer is a pair of pure functions, `init` and `update`; `chain` combines several. The data have outliers, so the
 loss is Huber's.

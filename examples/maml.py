@@ -38,7 +38,7 @@ def loss(params: list[dict], x: weft.Array, y: weft.Array) -> weft.Array:
 
 
 def adapt(params: list[dict], x: weft.Array, y: weft.Array, steps: int) -> list[dict]:
-    """`steps` steps of gradient descent on one task."""
+    """Take `steps` steps of gradient descent on one task."""
 
     def step(params: list[dict], _: None) -> tuple[list[dict], None]:
         gradients = weft.grad(loss)(params, x, y)
@@ -57,7 +57,7 @@ def make_task(key: weft.Array) -> tuple[weft.Array, weft.Array, weft.Array, weft
 
 
 def after_learning(params: list[dict], key: weft.Array, steps: int) -> weft.Array:
-    """The test loss on a task after adaptation to its training points."""
+    """Return the test loss on a task after adaptation to its training points."""
     x, y, new_x, new_y = make_task(key)
     return loss(adapt(params, x, y, steps), new_x, new_y)
 

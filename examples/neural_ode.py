@@ -1,4 +1,4 @@
-"""A neural ODE: the right-hand side is a network, and `grad` differentiates through an adaptive solver.
+"""Neural ODE: the right-hand side is a network, and `grad` differentiates through an adaptive solver.
 
 The solver chooses its step size in a `while_loop`, so the number of steps depends on the network. Reverse mode
 works through it without an adjoint equation and without a bound on the number of steps.
@@ -19,7 +19,8 @@ UNITS, TOLERANCE = 32, 1e-3
 
 
 def solve(velocity, state: weft.Array, duration: float) -> tuple[weft.Array, weft.Array]:
-    """The state after `duration`, and the number of steps, by the Bogacki-Shampine method of order 3(2)."""
+    """Integrate by the Bogacki-Shampine method of order 3(2); return the state after `duration`, and the number of
+    steps."""
 
     def unfinished(carry: tuple) -> weft.Array:
         return carry[1] < duration
@@ -44,7 +45,7 @@ def solve(velocity, state: weft.Array, duration: float) -> tuple[weft.Array, wef
 
 
 def true_velocity(state: weft.Array) -> weft.Array:
-    """The Van der Pol oscillator, which has a limit cycle."""
+    """Evaluate the Van der Pol oscillator, which has a limit cycle."""
     x, v = state[..., 0], state[..., 1]
     return wnp.stack([v, (1 - x**2) * v - x], axis=-1)
 

@@ -29,7 +29,7 @@ def init(key: weft.Array) -> dict:
 
 
 def loss(params: dict, x: weft.Array, y: weft.Array) -> weft.Array:
-    """The loss of one flower, without a batch dimension."""
+    """Return the loss of one flower, without a batch dimension."""
     hidden = wnp.tanh(x @ params["hidden"]["w"] + params["hidden"]["b"])
     logits = hidden @ params["output"]["w"] + params["output"]["b"]
     return optim.softmax_cross_entropy_with_integer_labels(logits, y)
@@ -53,7 +53,7 @@ def main(short: bool = False) -> picture.Panel:
 
     @weft.jit
     def step(params: dict, bound: float, rate: float) -> tuple[dict, weft.Array]:
-        """One step along the mean of the gradients, each clipped to the norm `bound`."""
+        """Take one step along the mean of the gradients, each clipped to the norm `bound`."""
         each = gradients(params, x, labels)
         lengths = weft.vmap(optim.global_norm)(each)
         shrink = wnp.minimum(1.0, bound / wnp.maximum(lengths, 1e-12))

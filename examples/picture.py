@@ -16,7 +16,7 @@ BLUE, RED, GREY, GREEN = "#2b6cb0", "#c53030", "#a0aec0", "#2f855a"
 
 
 class Panel:
-    """A plot; later items are drawn on top of earlier ones.
+    """Plot; later items are drawn on top of earlier ones.
 
     `across` and `up` say what the axes are, `x` and `y` are their ranges (found from the data if None), `log` makes
     the second axis logarithmic. Items that have a `label` are named in a legend.
@@ -41,11 +41,11 @@ class Panel:
         return self._add(lambda axes: axes.plot(x, y, color=colour, lw=width, alpha=opacity, label=label), label)
 
     def level(self, y: float, colour: str = GREY, label: str = "") -> Panel:
-        """A horizontal line."""
+        """Add a horizontal line."""
         return self._add(lambda axes: axes.axhline(y, color=colour, ls="--", lw=1.5, label=label), label)
 
     def band(self, x, low, high, colour: str = BLUE, label: str = "") -> Panel:
-        """The area between two curves."""
+        """Fill the area between two curves."""
         x, low, high = np.asarray(x), np.asarray(low), np.asarray(high)
         fill = {"color": colour, "alpha": 0.2, "lw": 0, "label": label}
         return self._add(lambda axes: axes.fill_between(x, low, high, **fill), label)
@@ -96,7 +96,7 @@ def grid(images, columns: int) -> np.ndarray:
 
 
 def figure(*panels: Panel, columns: int = 3) -> Any:
-    """The panels in rows, as a figure of matplotlib."""
+    """Draw the panels in rows, as a figure of matplotlib."""
     from matplotlib.figure import Figure  # a second of imports, which scripts without a picture do not need
 
     across, down = min(columns, len(panels)), -(-len(panels) // columns)

@@ -1,4 +1,4 @@
-"""A recurrent network with `lax.scan`: a gated recurrent unit that computes the parity of a sequence of bits.
+"""Recurrent network with `lax.scan`: a gated recurrent unit that computes the parity of a sequence of bits.
 
 It is trained on sequences of 16 bits and tested on sequences of 400.
 """
@@ -32,7 +32,8 @@ def init(key: weft.Array) -> dict:
 
 
 def unit(params: dict, state: weft.Array, bit: weft.Array) -> tuple[weft.Array, weft.Array]:
-    """One step: `reset` gates the state that the candidate reads, `keep` how much of the state is retained."""
+    """Take one step: `reset` gates the state that the candidate reads, `keep` the part of the state that is
+    retained."""
     seen = wnp.concatenate([state, bit[:, None]], axis=-1)
     reset, keep = wnp.split(nn.sigmoid(seen @ params["gates"] + params["gate_bias"]), 2, axis=-1)
     recalled = wnp.concatenate([reset * state, bit[:, None]], axis=-1)
@@ -42,7 +43,7 @@ def unit(params: dict, state: weft.Array, bit: weft.Array) -> tuple[weft.Array, 
 
 
 def logits(params: dict, bits: weft.Array) -> weft.Array:
-    """The output after each bit; `bits` is (length, batch), since scan iterates over the first axis."""
+    """Return the output after each bit; `bits` is (length, batch), since scan iterates over the first axis."""
     start = wnp.zeros((bits.shape[1], UNITS))
     return lax.scan(lambda state, bit: unit(params, state, bit), start, bits)[1]
 

@@ -1,5 +1,5 @@
-"""A tour of Weft: jaxprs, derivatives, batching, the derivative of a loop, a model trained on real data, and then some
-of the other examples, with a plot of their results.
+"""Tour of Weft: jaxprs, derivatives, batching, the derivative of a loop, a model trained on real data, and then some of
+the other examples, with a plot of their results.
 
 Run it with `make demo`; the plot is examples/out/tour.svg. It runs offline.
 """

@@ -1,4 +1,4 @@
-"""A character-level transformer in linen, trained on Weft's own documentation.
+"""Character-level transformer in linen, trained on Weft's own documentation.
 
 The layers are one module under `nn.scan`: their parameters are stacked along a leading axis, and only one layer is
 traced and compiled. The loss is compared with that of unigram and bigram models.
@@ -21,7 +21,7 @@ LAYERS, WIDTH, HEADS, LENGTH, BATCH = 3, 64, 4, 64, 16
 
 
 def read() -> tuple[np.ndarray, np.ndarray, str]:
-    """The documents as integers, split into training and test text (one piece in ten), and the alphabet."""
+    """Return the documents as integers, split into training and test text (one piece in ten), and the alphabet."""
     pages = sorted((pathlib.Path(__file__).parents[1] / "docs").glob("*/*.md"))
     text = "".join(page.read_text() for page in pages)
     alphabet = "".join(sorted(set(text)))
@@ -57,7 +57,7 @@ class Transformer(nn.Module):
 
 
 def counting(codes: np.ndarray, test: np.ndarray, letters: int) -> tuple[float, float]:
-    """The losses of a unigram and a bigram model."""
+    """Return the losses of a unigram and a bigram model."""
     single = np.bincount(codes, minlength=letters) + 0.1
     pairs = np.full((letters, letters), 0.1)
     np.add.at(pairs, (codes[:-1], codes[1:]), 1)

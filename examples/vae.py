@@ -1,4 +1,4 @@
-"""A variational autoencoder in linen: images of bars with a two-dimensional latent code.
+"""Variational autoencoder in linen: images of bars with a two-dimensional latent code.
 
 Encoder and decoder are submodules; the noise of the latent code comes from a separate rng stream, `self.make_rng`. The
 plot shows the output of the decoder over a grid of codes, which represent angle and length.
@@ -46,7 +46,7 @@ class Autoencoder(nn.Module):
 
 
 def negative_bound(model: Autoencoder, params: dict, x: weft.Array, key: weft.Array) -> tuple[weft.Array, weft.Array]:
-    """The reconstruction loss and the KL divergence of the code from a normal prior, in nats per image."""
+    """Return the reconstruction loss and the KL divergence of the code from a normal prior, in nats per image."""
     logits, mean, log_variance = model.apply({"params": params}, x, rngs={"noise": key})
     pixels = wnp.sum(optim.sigmoid_binary_cross_entropy(logits, x), axis=-1)
     code = 0.5 * wnp.sum(wnp.exp(log_variance) + mean**2 - 1 - log_variance, axis=-1)

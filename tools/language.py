@@ -47,7 +47,7 @@ CLASSES = ("docstrings", "of names", "participles", "sentences", "errors")
 
 
 class Place(NamedTuple):
-    """One place that counts."""
+    """Counted place."""
 
     path: pathlib.Path
     line: int
@@ -56,7 +56,7 @@ class Place(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """Places of every kind, and what they are counted among."""
+    """Places of every kind, with the numbers of functions and docstrings among which they are counted."""
 
     places: list[Place]
     functions: int

@@ -20,7 +20,7 @@ def expert(w, x):
 
 
 def routed(params, x):
-    """The expert of each token, and how much it counts."""
+    """Choose the expert of each token; return it with its weight."""
     scores = weft.nn.softmax(x @ params["router"], -1)
     choice = wnp.argmax(scores, -1)
     return choice, wnp.take_along_axis(scores, choice[:, None], 1)

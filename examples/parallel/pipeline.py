@@ -1,4 +1,4 @@
-"""A pipeline: layers on different devices, and microbatches that go through them, by three schedules."""
+"""Pipeline: layers on different devices, and microbatches that go through them, by three schedules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the examples here share: eight virtual devices, two small models with their data, and a training loop."""
+"""Shared parts of the examples here: eight virtual devices, two small models with their data, and a training loop."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ VOCABULARY, WIDTH, HEADS, LENGTH, BATCH = 32, 32, 4, 16, 16
 
 
 def mesh(**axes: int) -> Mesh:
-    """A mesh whose axes the compiler splits programs over."""
+    """Make a mesh whose axes the compiler splits programs over."""
     return weft.make_mesh(tuple(axes.values()), tuple(axes), (AxisType.Auto,) * len(axes))
 
 
 def sgd(loss: Callable[..., Any]) -> Callable[..., Any]:
-    """A training step: new parameters and the loss."""
+    """Make a training step: new parameters and the loss."""
 
     def step(params: Any, *batch: Any) -> Any:
         value, gradients = weft.value_and_grad(loss)(params, *batch)
@@ -33,7 +33,7 @@ def sgd(loss: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def train(step: Callable[..., Any], params: Any, batches: Iterator[Any], put: Callable[[Any], Any] = tuple) -> Any:
-    """The losses of all steps; `put` brings a batch to where it belongs."""
+    """Return the losses of all steps; `put` places a batch on its devices."""
     losses = []
     for batch in batches:
         params, value = step(params, *put(batch))
@@ -113,7 +113,8 @@ def attention(q: Any, k: Any, v: Any) -> Any:
 def transformer_loss(
     params: Any, tokens: Any, attend: Callable[..., Any] = attention, between: Callable[[Any], Any] = lambda x: x
 ) -> Any:
-    """The loss of predicting each token from those before. `between` sees the residual stream between blocks."""
+    """Return the loss of predicting each token from those before. `between` is applied to the residual stream between
+    blocks."""
     x = between(params["embed"][tokens])
     for layer in params["layers"]:
         q, k, v = (wnp.einsum("btd,dhf->bhtf", normed(x), layer[name]) for name in ("query", "key", "value"))

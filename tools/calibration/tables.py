@@ -14,8 +14,8 @@ FOLDER = ROOT / "weft" / "compiler" / "target"
 
 
 class Table(NamedTuple):
-    """A file with the constants of a target: its docstring's first line, the records that it defines, and why this
-    script cannot measure them, if so."""
+    """File with the constants of a target: its docstring's first line, the records that it defines, and why this script
+    cannot measure them, if so."""
 
     path: pathlib.Path
     title: str
