@@ -51,7 +51,7 @@ def symbol(name: str, lower: Dimension = SMALLEST_SIZE, upper: Dimension | None 
     if not name.isidentifier():
         raise ValueError(f"The name of a symbolic dimension must be an identifier such as 'b'. Received: {name!r}")
     if not definitely_nonnegative(lower):
-        raise ValueError(f"A dimension is at least 0, so must be its lower bound. Received: {name} >= {lower}")
+        raise ValueError(f"The lower bound of a dimension must be at least 0. Received: {name} >= {lower}")
     if upper is not None and definitely_less(upper, lower):
         raise ValueError(f"Unsatisfiable constraints: no size satisfies {lower} <= {name} <= {upper}")
     return Symbol(name, lower, upper)
@@ -81,7 +81,7 @@ def as_dimension(value: Any) -> Dimension:
     """Convert a size given by a user to an int or expression; raise if it is no integer or negative."""
     if isinstance(value, Expression):
         if value_range(value).upper < 0:
-            raise ValueError(f"A dimension is at least 0. Received: {value}, which is always negative")
+            raise ValueError(f"A dimension must be at least 0. Received: {value}, which is always negative")
         return value
     try:
         size = operator.index(value)
@@ -91,7 +91,7 @@ def as_dimension(value: Any) -> Dimension:
             f"{value!r}."
         ) from None
     if size < 0:
-        raise ValueError(f"A dimension is at least 0. Received: {size}")
+        raise ValueError(f"A dimension must be at least 0. Received: {size}")
     return size
 
 
@@ -219,7 +219,7 @@ _RELATIONS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
 }
 
 
-# Texts come from files too, and what is multiplied out takes long.
+# Texts may come from files, and multiplying out a large power takes long.
 LARGEST_POWER = 16
 
 

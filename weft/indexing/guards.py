@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from weft.base.dataclass import dataclass
 from weft.base.source import is_generated, is_internal, is_own, user_line
 
-# What a guard says of its expression.
+# Relations of a guard's expression to zero.
 NOT_NEGATIVE, NEGATIVE, ZERO, NOT_ZERO = ">= 0", "< 0", "== 0", "!= 0"
 
 
@@ -236,7 +236,7 @@ def checker(guards: Sequence[Guard | RuleGuard], symbols: Sequence[Any]) -> Call
     """Compile guards to a function of the symbols' values that returns whether all of them hold."""
     texts: list[str] = []
     names: dict[str, Any] = {}
-    # In the order in which they were asked: later ones may make sense only where earlier ones hold.
+    # In the order of the questions: later ones may be meaningful only where earlier ones hold.
     for n, guard in enumerate(guards):
         if isinstance(guard, Guard):
             texts.append(str(guard))

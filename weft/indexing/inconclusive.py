@@ -12,7 +12,7 @@ class InconclusiveDimensionError(InconclusiveDimensionOperation, ValueError):
     """A question about a symbolic integer whose answer is not known to be the same for all values of its symbols."""
 
 
-# The page of the class that JAX has tells all there is to tell.
+# Both classes share the page of the one that JAX has.
 InconclusiveDimensionError.page = InconclusiveDimensionOperation.page
 
 

@@ -99,11 +99,11 @@ def check_operands(name: str, types: Sequence[Type], expected: Sequence[Type]) -
         if aval is not wanted and not wanted.accepts(aval):
             if aval.plain.matches(wanted.plain):
                 raise ShardingTypeError(
-                    f"`{name}`: operand {i} is not where the argument is that it is passed for.",
+                    f"`{name}`: operand {i} must have the placement of the argument it is passed for.",
                     received=f"{aval.short()} for {wanted.short()}",
                     fix="split operands as the body, which is traced for one element of a vmap, takes them",
                 )
             raise JaxprTypeError(
-                f"`{name}`: operand {i} does not have the type of the argument it is passed for.",
+                f"`{name}`: operand {i} must have the type of the argument it is passed for.",
                 received=f"{aval.short()} for {wanted.short()}",
             )

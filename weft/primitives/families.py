@@ -106,7 +106,7 @@ class Reduction(Primitive):
     any_order: ClassVar[str] = ""
     # Equal elements count once.
     idempotent: ClassVar[bool] = False
-    # Kinds of dtypes for which the reduction of one element is that element, and for which it is the element plus 0.
+    # Kinds of dtypes for which the reduction of one element returns it unchanged, or the element plus 0.
     one_as_is: ClassVar[str] = ""
     one_plus_zero: ClassVar[str] = ""
 

@@ -20,7 +20,7 @@ class Ref:
 
     __slots__ = ("__weakref__", "_closed", "_home", "_source", "_value", "escaped", "outer", "written")
 
-    # How it is indexed, which is written with `weft.numpy`: filled in by `weft/ref.py`.
+    # Indexing, which is written with `weft.numpy`: `weft/ref.py` sets both.
     read: Callable[[Ref, Any], Any]
     write: Callable[[Ref, Any, Any], None]
 

@@ -101,7 +101,7 @@ class StagingTrace(Trace):
     ):
         self.where = where
         self.observer = observer
-        self.repeats = repeats  # what is recorded runs many times: it is a part of a loop
+        self.repeats = repeats  # the recorded equations run many times, as part of a loop
         self.parent = context.trace if parent is None else parent
         self.equations: list[Equation] = []
         self.constants: dict[int, tuple[Var, Any]] = {}  # id -> variable and value (held, so that ids stay unique)

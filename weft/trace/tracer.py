@@ -13,7 +13,7 @@ from weft.ir.context import Trace
 from weft.ir.types import Type
 from weft.trace.array import Array
 
-# What asks for a truth value, by how its line begins, and what to write instead.
+# Statements that need a truth value, by the first word of their line, and what to write instead.
 _TRUTHS: dict[str, tuple[str, Sequence[str]]] = {
     "while": (
         "`while`",
@@ -113,7 +113,7 @@ class Tracer(Array):
             )
         if self.aval.shape:
             raise errors.ArgumentTypeError(
-                f"{caller} takes an array without dimensions.",
+                f"{caller} needs an array without dimensions.",
                 received=f"{self.aval.short()}, {self.origin()}",
                 fix="x[0] or x.sum(), as an array",
                 at=user_line(),
@@ -181,7 +181,7 @@ class Tracer(Array):
             "keep it an array, or move the call out of the traced function",
         )
 
-    # How many frames above a call of `as_seen` the caller of these two methods is decides what sizes print as.
+    # Sizes print differently for user code: `as_seen` inspects the caller of these two methods, at a fixed depth.
     def __repr__(self) -> str:
         return self._text(self.aval.as_seen(), 3)
 

@@ -83,7 +83,7 @@ class Run:
 
     def __init__(self, kinds: Kinds, sites: Sites = NOTHING, code: Any = None, values: Sequence[Any] = ()):
         self.kinds, self.sites, self.code = kinds, sites, code
-        # For each slot, what is in it.
+        # The values in each slot.
         self.slots: list[list[Any]] = []
         rest = iter(values)
         for slot in sites.slots:

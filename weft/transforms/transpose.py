@@ -150,8 +150,8 @@ def _transpose(equation: Equation, cotangents: Sequence[Any], operands: Sequence
         or isinstance(primitive, Resharding)
         or (primitive.copies == "all" and not _adds_up(cotangents))
     ):
-        # How a contraction of what is split is summed is said by the type of the operand whose cotangent it is, and
-        # that zeros put beside a cotangent are added once is clear without types only.
+        # Transpose with plain types: the sum of a contraction over a split dimension is determined by the type of the
+        # operand whose cotangent it is, and zeros next to a cotangent would be added once for each device otherwise.
         cts = [ct if type(ct) is Zero else left_to_compiler(ct) for ct in cotangents]
         args = [Linear(_unsplit(o.aval)) if type(o) is Linear else left_to_compiler(o) for o in operands]
         found = primitive.transpose(cts if primitive.multiple_results else cts[0], *args, **equation.params)
@@ -162,8 +162,8 @@ def _transpose(equation: Equation, cotangents: Sequence[Any], operands: Sequence
             cotangents if primitive.multiple_results else cotangents[0], *operands, **equation.params
         )
     if typed:
-        # Pointwise operations take operands whose types say nothing beside others that are split, and what flows back
-        # to them is split as those are.
+        # Pointwise operations take operands without a sharding next to split ones, and their cotangents are split as
+        # those are.
         found = [
             ct if ct is None or type(ct) is Zero else split_as(ct, v.aval.cotangent())
             for ct, v in zip(found, equation.invars, strict=True)

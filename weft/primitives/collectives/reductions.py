@@ -103,8 +103,8 @@ class psum(AllReduce):
         return [[tree_sum(members)] * len(members)]
 
     def transpose(self, cotangent: Any, x: Any, **params: Any) -> Sequence[Any]:
-        # Where types say what the operand is, the result and its cotangent are the same for all. Where they say
-        # nothing, each element has a result of its own, and all of them depend on each operand.
+        # Along axes with a state in the operand's type, the result and its cotangent are the same for all elements.
+        # Along other axes each element has its own result, and all of them depend on each operand.
         if params.get("axis_index_groups") is not None:
             return [psum(cotangent, **params)]
         rest = tuple(a for a in params["axes"] if a not in x.aval.manual.vur)

@@ -427,7 +427,7 @@ def cotangent_of_lhs(cotangent: Any, lhs: Any, rhs: Any, params: Params) -> Any:
     groups = max(by_feature, by_batch)
     windows = windows_in(lhs.shape, rhs.shape, params)
     kernel = rev(rhs, dimensions=rhs_spec[2:]) if len(rhs_spec) > 2 else rhs
-    if groups > 1:  # groups divided the output features; now they divide what becomes of the input features
+    if groups > 1:  # groups divided the output features; now they divide the features contracted with them
         kernel = merge(divide(kernel, rhs_spec[0], groups), rhs_spec[0], rhs_spec[1])
     result = conv_general_dilated(
         cotangent,

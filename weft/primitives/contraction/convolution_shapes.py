@@ -214,7 +214,7 @@ def conv_dimension_numbers(
         return ConvDimensionNumbers(axes, axes, axes)
     if not isinstance(dimension_numbers, (tuple, list)):
         raise ArgumentTypeError(
-            f"Convolution dimension_numbers is None, ConvDimensionNumbers or three strings, got {dimension_numbers!r}."
+            f"Convolution dimension_numbers must be None, ConvDimensionNumbers or 3 strings, got {dimension_numbers!r}."
         )
     if len(dimension_numbers) != 3:
         raise fail(f"Convolution dimension_numbers has three parts, got {len(dimension_numbers)}: {dimension_numbers}.")
@@ -240,7 +240,7 @@ def explicit_pads(padding: Any, rank: int) -> Pads:
         pads = tuple((_size(low), _size(high)) for low, high in padding)
     except (TypeError, ValueError):
         raise ArgumentError(
-            f"Convolution padding is a string or a sequence of (low, high) pairs, got {padding!r}."
+            f"Convolution padding must be a string or a sequence of (low, high) pairs, got {padding!r}."
         ) from None
     if len(pads) != rank:
         raise fail(f"Convolution got {len(pads)} pairs of padding for {rank} spatial dimensions: {pads}.")

@@ -32,7 +32,7 @@ from weft.primitives.movement.shape import move_batch_to_front
 CHECK = "Check"
 """The effect of checks."""
 _EFFECTS: frozenset[Any] = frozenset({CHECK})
-# An iteration of a loop around a check: what the loop is, and which iteration.
+# An iteration of a loop around a check: the name of the loop, and the number of the iteration.
 Iteration = tuple[str, int]
 
 
@@ -137,7 +137,7 @@ def split_operands(operands: Sequence[Any], params: Params) -> tuple[Any, Sequen
 
 
 def _bind(value: Any, params: Params) -> None:
-    if isinstance(value, (int, np.ndarray, np.generic)):  # known now: it is only bound to fail when it runs
+    if isinstance(value, (int, np.ndarray, np.generic)):  # known while tracing: the check is bound only if it fails
         array = np.asarray(value)
         if not bad(array, **params).any():
             return

@@ -219,7 +219,7 @@ class custom_vmap_call(Call):
 
     def live_operands(self, live_results: Sequence[bool], params: Params) -> Any:
         rule: VmapRule = params["rule"]
-        arguments = [True] * len(params["jaxpr"].invars)  # the rule may need those that the function does not
+        arguments = [True] * len(params["jaxpr"].invars)  # the rule may read arguments that the function does not
         if rule.primal is not None and not any(live_results[rule.primal[1] :]):
             arguments = [i < rule.primal[0] for i in range(len(arguments))]
         smaller, _ = drop_dead(params["jaxpr"], live_results, arguments)

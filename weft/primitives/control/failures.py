@@ -36,12 +36,12 @@ class Site(NamedTuple):
         shown = [np.asarray(v) for v in values]
         if self.kind == INDEX:
             return self.text.format(*shown)
-        # Arrays, as the program has them: inside of a list or a dict the message shows what they say of themselves.
+        # Arrays, because the user's text may format a list or a dict of them, which shows their `repr`.
         args, kwargs = tree.unflatten(self.form, [with_aval(v) for v in shown])
         return f"{self.text.format(*args, **kwargs)} (`check` failed)"
 
 
-# The types of the values of one slot. Sites whose values have the same types share one: only one site is reported.
+# The types of the values of one slot. Sites with equal types share a slot: only one site is reported.
 Slot = tuple[ArrayType, ...]
 
 

@@ -192,7 +192,7 @@ class lanes(Call):
         held = [a for a, n in zip(args, linear, strict=True) if not n]
         saved = self.bound(held, known, name) if known.jaxpr.eqns else replay(known.over_all()[0], *held)
         operands = [args[0], *(args[p] if p >= 0 else saved[~p] for p in residual_in)]
-        # Where lanes communicate, what a lane sends counts in others, whether its flag holds or not.
+        # Where lanes communicate, values sent by a lane count in others, even if its own flag is false.
         apart = not any(axis.name in named_axes(lane.jaxpr) for axis in lane.axes if axis.name is not None)
         safe = [
             safely(args[0], a, b) if apart and is_inexact(get_aval(a)) else a

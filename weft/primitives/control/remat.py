@@ -29,7 +29,7 @@ class checkpoint(Call):
     """A call that stores its operands and what `policy` allows, and computes the rest again when differentiated."""
 
     def partial_eval(self, unknown: Sequence[bool], types: Sequence[Type], params: Params) -> Split | None:
-        # Calls are opened, so that a policy sees what is inside them.
+        # Calls are inlined, so that a policy sees the operations inside.
         jaxpr, policy = inline_calls(params["jaxpr"], jit_primitive), params["policy"]
 
         def saveable(equation: Equation) -> bool:
@@ -57,7 +57,7 @@ class checkpoint(Call):
         return super().transpose_through(through, cotangents, args, jaxpr=jaxpr, **params)
 
     def keys_through(self, through: KeysThrough, operands: Sequence[Any], params: Params) -> Sequence[Any] | None:
-        # The backward pass computes once more what the forward pass computed, with the same keys on purpose.
+        # The backward pass repeats the computation of the forward pass, with the same keys on purpose.
         return None if params.get("differentiated") else super().keys_through(through, operands, params)
 
 

@@ -35,7 +35,7 @@ def convert_values(x: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
         limits = dtypes.iinfo(dtype)
         wide = x if x.dtype == dtypes.float64 else x.astype(np.float64)
         low, high = int(limits.min), int(limits.max)
-        # float64 cannot hold the greatest 64-bit integers, so what reaches them is set apart from what is converted.
+        # float64 cannot represent the greatest 64-bit integers, so values out of range are handled separately.
         inside = (wide > float(low) - 1) & (wide < float(high))
         whole = np.where(inside, wide, 0).astype(np.uint64 if dtype == dtypes.uint64 else np.int64)
         whole = np.where(wide >= float(high), np.array(high, whole.dtype), whole)

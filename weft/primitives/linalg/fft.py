@@ -86,7 +86,7 @@ class fft(MatrixFunction):
             config = ((0, 0, 0),) * (rank - 1) + ((0, missing, 0),)
             whole = pad(cotangent, np.zeros((), cotangent.dtype), padding_config=config)
             return [real(fft(whole, fft_type=FftType.FFT, fft_lengths=fft_lengths))]
-        # Each element of the half spectrum counts for itself and its mirror image, except those that are their own.
+        # Each element of the half spectrum counts twice, for itself and its mirror image, unless it is its own image.
         spectrum = fft(cotangent, fft_type=FftType.RFFT, fft_lengths=fft_lengths)
         frequency = np.arange(last // 2 + 1)
         # Of no elements the spectrum is zero, and so is the cotangent.

@@ -196,7 +196,7 @@ class linear_solve(MatrixFunction):
             x = solve_triangles(turned, x, lower=False, unit_diagonal=True)
             return np.take_along_axis(x, np.argsort(permutation, axis=-1)[..., None], axis=-2)
         rows = np.where(permutation < 0, permutation + a.shape[-1], permutation)
-        rows = rows.clip(0, max(a.shape[-1] - 1, 0))  # whatever is in there, it is a row of the matrix
+        rows = rows.clip(0, max(a.shape[-1] - 1, 0))  # any value must select a row of the matrix
         b = np.take_along_axis(b, rows[..., None], axis=-2)
         return solve_triangles(factors, solve_triangles(factors, b, True, True), False, False)
 

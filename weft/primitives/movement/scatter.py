@@ -112,8 +112,8 @@ class Scatter(Scattering):
     dimension_numbers = ScatterDimensionNumbers
     # The same operation by its name in kernels.
     operation: ClassVar[str | None] = None
-    # How the results of parts of the updates are combined, if they can be, and what the operand is on all devices but
-    # one (None: it may count several times).
+    # The reduction that combines the results of parts of the updates (None: they cannot be split), and the operand on
+    # all devices but one (None: it may count several times).
     combine_name: ClassVar[str | None] = None
     neutral: ClassVar[int | None] = None
 

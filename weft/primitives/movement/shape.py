@@ -173,7 +173,7 @@ def group_dimensions(old: Shape, new: Shape) -> list[tuple[list[int], list[int]]
     before = [i for i, d in enumerate(old) if not (isinstance(d, int) and d == 1)]
     after = [i for i, d in enumerate(new) if not (isinstance(d, int) and d == 1)]
     if not all(isinstance(d, int) and d > 0 for d in (*old, *new)):
-        # Of sizes that are not known, those at the front that are the same.
+        # With symbolic sizes only equal leading dimensions correspond.
         for i, (a, b) in enumerate(zip(old, new, strict=False)):
             if a != b:
                 break

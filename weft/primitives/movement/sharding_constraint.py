@@ -111,7 +111,7 @@ class reshard(Resharding):
         entry = aval.spec.partitions[dim] if axis.sharding is None else axis.sharding.spec[0]
         if sharding is not None and set(entry_axes(entry)) & set(split_axes(sharding.spec.partitions)):
             raise ShardingTypeError(
-                f"The mapped dimension is split over {entry!r}, and so would be another one.",
+                f"A mesh axis must split only one dimension; {entry!r} splits the mapped dimension and another one.",
                 received=f"{sharding.spec!r} for {aval.short()}",
                 fix=f"leave {entry!r} out of the spec",
             )

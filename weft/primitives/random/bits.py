@@ -224,7 +224,7 @@ class random_wrap(KeyOperation):
     def type(self, words: ArrayType, *, impl: KeyDtype) -> ArrayType:
         if words.dtype != dtypes.uint32 or words.shape[-1:] != impl.key_shape:
             raise ArgumentTypeError(
-                f"A raw key of {impl.impl} is an array of uint32 whose last dimension is {impl.key_shape[0]}, "
+                f"A raw key of {impl.impl} must be an array of uint32 whose last dimension is {impl.key_shape[0]}, "
                 f"got {words.short()}. Make one with weft.random.PRNGKey(seed)."
             )
         return array_type(words.shape[:-1], impl)

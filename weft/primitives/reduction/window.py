@@ -286,7 +286,7 @@ class reduce_window(Primitive):
     in the second half, which are also the padding. The function must be associative; elements are taken in order."""
 
     multiple_results = True
-    partitions = True  # so that what its windows reach over is exchanged once
+    partitions = True  # so that the elements its windows read are exchanged once
 
     def type(self, *types: ArrayType, jaxpr: Jaxpr, consts: tuple[Any, ...] = (), **params: Any) -> list[ArrayType]:
         operands, initial = halves(types)
