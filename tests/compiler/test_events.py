@@ -523,7 +523,7 @@ def test_started_steps_are_timed_and_explained() -> None:
     assert sum(cost.bytes for cost in costs(compilation.program.all_steps()).values()) == spent
     executable = Executable(compilation)
     plain = executable([x])
-    timed, log = executable.timed([x], 1000)
+    timed, log = executable.run_timed([x], 1000)
     assert bytes_of(timed) == bytes_of(plain)
     steps = [s for s in executable.program.all_steps() if isinstance(s, TIMED)]
     assert [time.step for time in log.times] == steps and all(time.runs for time in log.times)

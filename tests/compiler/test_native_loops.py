@@ -226,7 +226,7 @@ def test_profiles_see_every_step() -> None:
     executable, arrays = executable_of("nested")
     words = bits(executable, arrays)
     executable._link(Tier.LIGHT)
-    results, log = executable.timed(arrays, 100)
+    results, log = executable.run_timed(arrays, 100)
     assert [np.asarray(r).tobytes() for r in results] == words
     runs = {time.step: time.runs for time in log.times}
     inner = [step for step in executable.program.all_steps() if isinstance(step, Launch)]

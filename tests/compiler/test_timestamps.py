@@ -60,7 +60,7 @@ def test_timed_programs_compute_the_same_bits(name: str) -> None:
     arrays = [np.asarray(a) for a in tree.leaves(args)]
     plain = executable(arrays)
     start = now()
-    timed, log = executable.timed(arrays, 1000)
+    timed, log = executable.run_timed(arrays, 1000)
     end = now()
     for a, b in zip(plain, timed, strict=True):
         assert np.asarray(a).tobytes() == np.asarray(b).tobytes()
@@ -86,7 +86,7 @@ def test_dispatched_calls_are_timed_too(name: str) -> None:
         for _ in range(5):
             assert [np.asarray(leaf).tobytes() for leaf in tree.leaves(f(*inputs))] == want
     assert f._table.by_hint
-    _, log = executable_of(function, args).timed([np.asarray(a) for a in args])
+    _, log = executable_of(function, args).run_timed([np.asarray(a) for a in args])
     assert sum(k.runs for k in profile.kernels) == 5 * sum(t.runs for t in log.times)
 
 
@@ -97,7 +97,7 @@ def test_tiles_are_recorded() -> None:
 
 def test_steps_of_loops_count_their_iterations() -> None:
     executable = executable_of(scanned, (np.ones((8, 8), np.float32),))
-    _, log = executable.timed([np.ones((8, 8), np.float32)])
+    _, log = executable.run_timed([np.ones((8, 8), np.float32)])
     inside = {s for step in executable.program.steps if isinstance(step, Loop) for s in step.body}
     assert {t.runs for t in log.times if t.step in inside} == {7}
     assert {t.runs for t in log.times if t.step not in inside} <= {1}
@@ -105,7 +105,7 @@ def test_steps_of_loops_count_their_iterations() -> None:
 
 def test_a_full_log_goes_on_counting() -> None:
     executable = executable_of(scanned, (np.ones((8, 8), np.float32),))
-    _, log = executable.timed([np.ones((8, 8), np.float32)], events=3)
+    _, log = executable.run_timed([np.ones((8, 8), np.float32)], events=3)
     total = sum(t.runs for t in log.times)
     assert total > 7 and len(log.events) == 3 and log.dropped == total - 3
 
@@ -113,7 +113,7 @@ def test_a_full_log_goes_on_counting() -> None:
 def test_a_branch_that_is_not_taken_has_no_runs() -> None:
     function, args = SAMPLES["cond"]
     executable = executable_of(function, args)
-    _, log = executable.timed([args[0]])
+    _, log = executable.run_timed([args[0]])
     assert {t.runs for t in log.times} == {0, 1}
 
 
@@ -128,7 +128,7 @@ def test_calls_of_python_are_timed() -> None:
 
     shape = weft.ShapeDtypeStruct((3,), np.float32)
     executable = executable_of(lambda x: weft.pure_callback(slow, shape, x) + 1, (np.ones(3, np.float32),))
-    _, log = executable.timed([np.ones(3, np.float32)])
+    _, log = executable.run_timed([np.ones(3, np.float32)])
     (time,) = [t for t in log.times if isinstance(t.step, Call)]
     assert len(calls) == time.runs == 1 and time.nanoseconds >= 2_000_000
 

@@ -153,8 +153,8 @@ def install(count: int, sees: Sequence[int] | None = None) -> tuple[dict[int, Qu
 
     sys.setswitchinterval(2e-4)  # threads are handed over to more often than the interpreter does it by itself
     replaced: Any = driver
-    replaced.count, replaced.hardware_of = lambda: len(names), names.__getitem__
-    replaced.name_of = lambda index: "simulated"
+    replaced.count, replaced.get_uuid = lambda: len(names), names.__getitem__
+    replaced.get_name = lambda index: "simulated"
     memory_backends.loaded["gpu"] = CudaMemoryBackend(driver_of)
     communicators.nccl = lambda: library  # type: ignore[assignment]
     return drivers, stand_in

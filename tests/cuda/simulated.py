@@ -298,7 +298,7 @@ class SimulatedDriver:
         yield address
         self.free(address)
 
-    def seconds_of(self, work: Callable[[Any], None], repetitions: int, rounds: int, hopeless: float) -> float:
+    def measure_seconds(self, work: Callable[[Any], None], repetitions: int, rounds: int, hopeless: float) -> float:
         """The later a proposal, the quicker it is."""
         work(None)
         self.calls.append("measured")
@@ -336,7 +336,7 @@ class SimulatedDriver:
         self.busy -= 1
         return self.busy < 0 or bool(ctypes.c_uint32.from_address(self.interrupts.address).value)
 
-    def pinned(self, size: int) -> int:
+    def allocate_pinned(self, size: int) -> int:
         self.host_memory = np.zeros(size, np.uint8)
         return int(self.host_memory.ctypes.data)
 

@@ -71,7 +71,7 @@ class Machine:
     def event(self, timed: bool = True) -> Event:
         return Event(self)
 
-    def pinned(self, size: int) -> int:
+    def allocate_pinned(self, size: int) -> int:
         self.memory.append(np.full(size, 0xFF, np.uint8))
         return int(self.memory[-1].ctypes.data)
 
@@ -79,7 +79,7 @@ class Machine:
         self.room -= size
         if self.room < 0:
             raise OutOfMemoryError("There is no memory left on the GPU.")
-        return self.pinned(size)
+        return self.allocate_pinned(size)
 
     def is_idle(self) -> bool:
         return not self.stream.work
@@ -111,7 +111,7 @@ def test_copies_are_in_the_order_of_work(room: int) -> None:
         machine = Machine(seed, room)
         moved = Copies(machine, lambda: None)  # type: ignore[arg-type]
         for size in (7, 40, 90, 100, 730):
-            (memory, *results) = (machine.pinned(size) for _ in range(5))
+            (memory, *results) = (machine.allocate_pinned(size) for _ in range(5))
             for i, result in enumerate(results):
                 value = numbers(size, 50 * i)
                 moved.copy_in(memory, value)
@@ -126,7 +126,7 @@ def test_copies_are_in_the_order_of_work(room: int) -> None:
 def test_copies_to_the_host_do_not_wait_for_later_work() -> None:
     machine = Machine(0)
     moved = Copies(machine, lambda: None)  # type: ignore[arg-type]
-    memory, found, held = machine.pinned(730), np.zeros(730, np.uint8), object()
+    memory, found, held = machine.allocate_pinned(730), np.zeros(730, np.uint8), object()
     moved.copy_in(memory, numbers(730, 3))
     later = moved.copy_out_later(found, memory, held)
     machine.stream.start(lambda: None, lambda: False)  # a program that does not end
@@ -137,7 +137,7 @@ def test_copies_to_the_host_do_not_wait_for_later_work() -> None:
 def test_several_small_copies_are_waited_for_once() -> None:
     machine = Machine(0)
     moved = Copies(machine, lambda: None)  # type: ignore[arg-type]
-    memory, found = machine.pinned(8), [np.zeros(n, np.uint8) for n in (5, 3)]
+    memory, found = machine.allocate_pinned(8), [np.zeros(n, np.uint8) for n in (5, 3)]
     moved.copy_in(memory, numbers(8, 0))
     moved.copy_out_together([(found[0], memory), (found[1], memory + 5)])
     np.testing.assert_array_equal(np.concatenate(found), numbers(8, 0))
@@ -147,7 +147,7 @@ def test_several_small_copies_are_waited_for_once() -> None:
 def test_small_copies_do_not_wait(size: int) -> None:
     machine = Machine(0)
     moved = Copies(machine, lambda: None)  # type: ignore[arg-type]
-    memory = machine.pinned(size)
+    memory = machine.allocate_pinned(size)
     machine.stream.start(lambda: None, lambda: False)  # a program that does not end
     moved.copy_in(memory, numbers(size, 0))
     assert len(machine.stream.work) == 3
@@ -157,7 +157,7 @@ def test_chunks_are_copied_beside_programs() -> None:
     """As many as there are slots on the GPU and of the host, which is not held up."""
     machine = Machine(0)
     moved = Copies(machine, lambda: None)  # type: ignore[arg-type]
-    memory = machine.pinned(500)
+    memory = machine.allocate_pinned(500)
     machine.stream.start(lambda: None, lambda: False)  # a program that does not end
     moved.copy_in(memory, numbers(500, 0))
     with pytest.raises(AssertionError, match="nobody can go on"):

@@ -455,7 +455,7 @@ def test_a_mesh_of_one_gpu(by: str, monkeypatch: pytest.MonkeyPatch) -> None:
     beside the work of the GPU."""
     monkeypatch.setattr(spmd.CudaDevicesExecutable, "uses_library_alone", by != "copies")
     if by == "nccl as with other processes":
-        monkeypatch.setattr(communicators, "peers_of", lambda devices: [0])
+        monkeypatch.setattr(communicators, "get_peers", lambda devices: [0])
         monkeypatch.setattr(communicators, "_communicators", {})
         monkeypatch.setattr(spmd.CudaDevicesExecutable, "overlaps", True)
         monkeypatch.setattr(spmd.CudaDevicesExecutable, "is_one_graph", False)

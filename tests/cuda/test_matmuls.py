@@ -263,7 +263,7 @@ def test_long_ones_are_measured(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_library_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("weft.runtime.cuda.libraries.find.loaded", lambda name: None)
+    monkeypatch.setattr("weft.runtime.cuda.libraries.find.try_load", lambda name: None)
     with simulated_gpu(monkeypatch) as (device, driver):
         x = weft.device_put(np.ones((40, 40), np.float32), device)
         np.testing.assert_array_equal(np.asarray(weft.jit(lambda x: x @ x)(x)), 40)  # by our own kernel

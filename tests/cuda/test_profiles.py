@@ -134,11 +134,11 @@ def test_explanations_have_code_and_figures(gpu: tuple[Device, SimulatedDriver])
 def test_machine_code_is_what_a_tool_prints(monkeypatch: pytest.MonkeyPatch) -> None:
     print_size = "import pathlib, sys; print(pathlib.Path(sys.argv[1]).stat().st_size)"
     monkeypatch.setattr(disassemble, "tool", lambda: (sys.executable, "-c", print_size))
-    assert disassemble.disassembled([b"abc", b""]) == ["3\n", "0\n"]
+    assert disassemble.disassemble([b"abc", b""]) == ["3\n", "0\n"]
     monkeypatch.setattr(disassemble, "tool", lambda: (sys.executable, "-c", "raise SystemExit('no such GPU')"))
-    assert disassemble.disassembled([b"abc"]) == ["no such GPU\n"]
+    assert disassemble.disassemble([b"abc"]) == ["no such GPU\n"]
     monkeypatch.setattr(disassemble, "tool", lambda: None)
-    assert disassemble.disassembled([b"abc"]) == [""]
+    assert disassemble.disassemble([b"abc"]) == [""]
 
 
 def test_code_is_dumped(

@@ -161,12 +161,12 @@ def test_plans_are_stored(folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch,
     """A plan of cuDNN is made once, and again if the library does not accept it; also where a convolution and what
     follows it have a plan each."""
     function, dtype = PLANNED[name]
-    plans_of = Graph.plans
+    plan_collective = Graph.plans
 
     def refused(graph: Graph, *arguments: Any, **more: Any) -> Any:
         if separate and len(graph.operations) == 2:
             raise CudnnError("there is no engine")
-        return plans_of(graph, *arguments, **more)
+        return plan_collective(graph, *arguments, **more)
 
     monkeypatch.setattr(Graph, "plans", refused)
     x = np.random.default_rng(1).normal(size=(1, 64, 2, 64)).astype(dtype)

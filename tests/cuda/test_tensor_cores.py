@@ -41,7 +41,7 @@ from weft.compiler.target.cuda.ptx import ptx
 from weft.compiler.target.cuda.targets import hopper, of_capability
 from weft.compiler.target.target import Target
 from weft.ir.jaxpr import constants_to_arguments
-from weft.runtime.cuda.code import Code, store, stored
+from weft.runtime.cuda.code import Code, read_stored, store
 
 BFLOAT16 = ml_dtypes.bfloat16
 DTYPES = [BFLOAT16, np.float16, np.float32]
@@ -333,7 +333,7 @@ def test_code_on_disk_knows_its_memory(tmp_path: pathlib.Path) -> None:
     with settings.compilation_cache_dir(str(tmp_path)):
         code = Code(b"code", 3, 128, 110_592)
         store("a_kernel", code, hopper(), "a version")
-        assert stored("a_kernel", hopper(), "a version") == code
+        assert read_stored("a_kernel", hopper(), "a version") == code
 
 
 # -- rules -----------------------------------------------------------------------------------------------------------

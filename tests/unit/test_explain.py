@@ -225,7 +225,7 @@ def test_steps_ran_as_often_as_the_page_says(name: str) -> None:
     traced = weft.jit(function).lower(*args).compile()
     executable = traced.runtime_executable()
     values = [*traced._traced._constants, *weft.tree.leaves(args)]
-    _, log = executable.timed([np.asarray(v, t.dtype) for v, t in zip(values, executable.in_types, strict=True)])
+    _, log = executable.run_timed([np.asarray(v, t.dtype) for v, t in zip(values, executable.in_types, strict=True)])
     counts = [s["count"] for s in explained(name).data["steps"] if s["kind"] in ("launch", "call", "copy", "fill")]
     assert counts == [t.runs for t in log.times]
 

@@ -146,7 +146,7 @@ def test_kernels_are_counted() -> None:
     with weft.profile(quiet=True) as profile:
         for _ in range(7):
             step(W, X)
-    timed = executable.timed([np.asarray(W), np.asarray(X)])[1]
+    timed = executable.run_timed([np.asarray(W), np.asarray(X)])[1]
     assert sum(k.runs for k in profile.kernels) == 7 * sum(t.runs for t in timed.times)
     flops = executable.inside.cost_analysis()["flops"]
     assert sum(k.cost.flops for k in profile.kernels) == pytest.approx(7 * flops)
@@ -242,7 +242,7 @@ def test_a_trace_has_every_step_inside_of_its_run(tmp_path: pathlib.Path) -> Non
                 step(W, X)
     events = read(tmp_path)
     kernels, runs = ([e for e in events if e["cat"] == c] for c in ("kernel", "run"))
-    timed = executable.timed([np.asarray(W), np.asarray(X)])[1]
+    timed = executable.run_timed([np.asarray(W), np.asarray(X)])[1]
     assert len(runs) == 3 and len(kernels) == 3 * sum(t.runs for t in timed.times)
     assert [e["args"]["step_num"] for e in events if e["cat"] == "step"] == [0, 1, 2]
     assert all(e["args"]["lines"][0].startswith("test_profiler.py:") for e in kernels)

@@ -236,7 +236,7 @@ class Collector:
 
     def _kernels(self) -> list[dict[str, Any]]:
         distinct = self.inside.distinct_kernels()
-        code = self.inside.code_of(distinct)
+        code = self.inside.get_code(distinct)
         found = []
         for name, key in self.kernel_ids.items():
             rows = [row for row in self._step_rows if row["kernel"] == key]

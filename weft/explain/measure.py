@@ -47,14 +47,14 @@ def measure(executable: Any, values: Sequence[Any], donated: Sequence[bool], pla
         return executable.own_arguments(stored, donated, placement)
 
     if not once:
-        executable.timed(arrays(), 0, None, placement)  # loads what is loaded on use, and touches the memory
+        executable.run_timed(arrays(), 0, None, placement)  # loads what is loaded on use, and touches the memory
     runs: list[tuple[float, list[StepTime]]] = []
     whole: list[float] = []
     end = time.perf_counter() + SECONDS
     while not runs or (not once and len(runs) < MOST_RUNS and time.perf_counter() < end):
         buffers = arrays()
         start = time.perf_counter()
-        _, log = executable.timed(buffers, 0, None, placement)
+        _, log = executable.run_timed(buffers, 0, None, placement)
         runs.append((time.perf_counter() - start, log.times))
         if not once:
             buffers = arrays()

@@ -273,7 +273,7 @@ class ConcreteArray(HeldArray):
             "typestr": dtype.str,
             "data": (self.unsafe_buffer_pointer(), True),
             "strides": None,
-            "stream": backend.stream_of(self._placement.device),
+            "stream": backend.get_stream(self._placement.device),
             "version": 3,
         }
 

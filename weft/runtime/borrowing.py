@@ -57,7 +57,7 @@ def from_device(external: Any, copy: bool | None = None) -> ConcreteArray:
             fix="weft.distributed.initialize(local_device_ids=[...]) with this GPU, or copy it to the host first",
         )
     placement = placement_of(device, True)
-    value = from_capsule(external, backend.stream_of(device))
+    value = from_capsule(external, backend.get_stream(device))
     axes = sorted(range(value.ndim), key=lambda axis: (-value.strides[axis], axis))
     stored = value if value.flags.c_contiguous else value.transpose(axes)
     if not stored.flags.c_contiguous:

@@ -34,7 +34,7 @@ def join(counts: Sequence[int], rank: int, chosen: tuple[int, ...] | None = None
         _placements.clear()
         _placements.update({(placement.device, placement.committed): placement for placement in found})
     for backend in memory_backends.loaded.values():
-        backend.devices_changed()
+        backend.update_devices()
 
 
 def devices(backend: str | None = None) -> list[Device]:

@@ -49,7 +49,7 @@ class Inside(ABC):
         """Return the kernels as assembly."""
 
     @abstractmethod
-    def code_of(self, kernels: dict[str, Kernel]) -> dict[str, KernelCode]:
+    def get_code(self, kernels: dict[str, Kernel]) -> dict[str, KernelCode]:
         """Return the code of each of these kernels, and of library code that `code_name` names."""
 
     def code_name(self, step: Step) -> str | None:

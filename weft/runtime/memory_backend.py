@@ -109,7 +109,7 @@ class MemoryBackend(Protocol):
         """Return whether programs reuse the memory of donated arguments of `size` bytes; others are only deleted."""
         ...
 
-    def devices_changed(self) -> None:
+    def update_devices(self) -> None:
         """Update tables by device id: the ids change when this process becomes one of several."""
         ...
 
@@ -119,7 +119,7 @@ class MemoryBackend(Protocol):
         """Return the device type and index that DLPack has for a device."""
         ...
 
-    def stream_of(self, device: Device) -> int | None:
+    def get_stream(self, device: Device) -> int | None:
         """Return the stream that a device's work is submitted to, or None if the platform has no streams."""
         ...
 

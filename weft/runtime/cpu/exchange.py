@@ -294,7 +294,7 @@ def _packed(sizes: Sequence[int]) -> tuple[list[int], int]:
 
 
 def _room(size: int) -> memory.Chunk:
-    return memory.Chunk(memory.size_of_class(memory.class_of(size)))
+    return memory.Chunk(memory.round_up_size(memory.class_of(size)))
 
 
 class _Runner:

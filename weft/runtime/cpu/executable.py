@@ -245,7 +245,7 @@ class Executable:
         if self.can_improve and (self._calls == CALLS_BEFORE_BETTER_CODE or self._is_one_of_many()):
             tiers.improve(self)
         if config.profiling:
-            return self.timed(arrays, self._events() if spans.wants_events() else 0, donate, placement)[0]
+            return self.run_timed(arrays, self._events() if spans.wants_events() else 0, donate, placement)[0]
         return self._run(arrays, self.code_address, donate, placement)
 
     def _is_one_of_many(self) -> bool:
@@ -328,7 +328,7 @@ class Executable:
                 tape.free(registers.ctypes.data)
             free.append(temporaries)
 
-    def timed(
+    def run_timed(
         self,
         arrays: Sequence[Any],
         events: int = 0,

@@ -20,7 +20,7 @@ class CpuInside(Inside):
     def assembly(self) -> str:
         return link.assembly(self.llvm(), self.compilation.target, Tier.LIGHT)
 
-    def code_of(self, kernels: dict[str, Kernel]) -> dict[str, KernelCode]:
+    def get_code(self, kernels: dict[str, Kernel]) -> dict[str, KernelCode]:
         if not kernels:
             return {}
         target = self.compilation.target

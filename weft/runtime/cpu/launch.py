@@ -106,7 +106,7 @@ def eager_call(
     placement: Placement,
     length: int | None = None,
 ) -> Callable[[Sequence[Any]], list[Any]]:
-    """Return a function of arrays that runs the executable of one operation; see `Backend.eager_call`."""
+    """Return a function of arrays that runs the executable of one operation; see `ExecutionBackend.eager_call`."""
     launch = Launcher(executable, results, placement)
     first = [] if length is None else [address_of_count(length)]
     if first and len(types) == 1:

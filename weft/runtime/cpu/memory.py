@@ -159,7 +159,7 @@ class Block(Chunk):
 
     def __init__(self, size_class: int, pool: Pool) -> None:
         self.size_class, self.pool = size_class, pool
-        super().__init__(size_of_class(size_class))
+        super().__init__(round_up_size(size_class))
 
     def __del__(self) -> None:
         # Views have the array as their base: then there are more references than this slot and the call below. A block
@@ -175,7 +175,7 @@ def class_of(size: int) -> int:
     return octave * 4 + (size >> octave) - 4
 
 
-def size_of_class(size_class: int) -> int:
+def round_up_size(size_class: int) -> int:
     """Return the largest size of a class."""
     octave, quarter = divmod(size_class, 4)
     return (quarter + 5) << octave
@@ -270,7 +270,7 @@ class Temporaries(list[Chunk]):
         """Take a free chunk for one run, or allocate one."""
         with contextlib.suppress(IndexError):
             return self.pop()
-        size = size_of_class(self._size_class)
+        size = round_up_size(self._size_class)
         if size >= SHARED:
             free = [(chunk.room, i, chunk) for i, other in list(self._others.items()) for chunk in list(other)]
             for _, i, chunk in sorted((f for f in free if f[0] >= size), key=lambda f: f[0]):
@@ -327,7 +327,7 @@ class DeviceMemory:
         found = self._queued
         if found is None or found.room < size:
             self._queued = None  # free the smaller one first, so that there are never two
-            found = self._queued = Chunk(size_of_class(class_of(size)), _temporary_memory)
+            found = self._queued = Chunk(round_up_size(class_of(size)), _temporary_memory)
         return found
 
     def empty(self, shape: Any, dtype: Any) -> np.ndarray:
@@ -335,7 +335,7 @@ class DeviceMemory:
         address, chunk = self.allocate(math.prod(shape) * dtype.itemsize)
         return chunk.view(address, shape, dtype)
 
-    def copied(self, value: np.ndarray, shape: Any) -> Block:
+    def allocate_copy(self, value: np.ndarray, shape: Any) -> Block:
         """Copy the elements of an array, broadcast to a shape, to a new block."""
         block = self.pool.take(math.prod(shape) * value.itemsize)
         block.view(block.address, shape, value.dtype)[...] = value

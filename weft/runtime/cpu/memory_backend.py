@@ -42,7 +42,7 @@ class CpuMemoryBackend:
         """Copy a NumPy array, broadcast to a shape. NumPy allocates small arrays faster than the pool."""
         if math.prod(shape) * value.itemsize <= SMALL:
             return np.array(value, order="C") if value.shape == shape else np.full(shape, value), None, 0
-        block = self.memory(device).copied(value, shape)
+        block = self.memory(device).allocate_copy(value, shape)
         return None, block, block.address
 
     def copy_to_host(self, memory: Chunk, address: int, shape: Any, dtype: np.dtype) -> np.ndarray:
@@ -76,20 +76,20 @@ class CpuMemoryBackend:
             if not views or (views == 1 and array._buffer is not None and sys.getrefcount(array._buffer) <= 2):
                 return block
         value = array._value
-        return self.memory(array.device).copied(value, value.shape)
+        return self.memory(array.device).allocate_copy(value, value.shape)
 
     def takes_donated(self, size: int) -> bool:
         """Return False for small arrays: they share chunks, and a copy is cheaper than finding out about references."""
         return size > SMALL
 
-    def devices_changed(self) -> None:
+    def update_devices(self) -> None:
         """Rebuild the table of allocators, whose keys hash by the ids of devices."""
         self._memories = dict(self._memories.items())
 
     def dlpack_device(self, device: Device) -> tuple[int, int]:
         return CPU_DEVICE
 
-    def stream_of(self, device: Device) -> None:
+    def get_stream(self, device: Device) -> None:
         """Return None: memory that is not a promise may be read at any time."""
 
     def lend(self, memory: Any, stream: int | None) -> Any:

@@ -319,7 +319,7 @@ class _State:
         size = executable.program.temporary_bytes
         # Small temporaries are reused; others are taken from the devices' memory for each run.
         small = size if size <= MOST_TOGETHER else 0
-        self._temporaries = [memory.Chunk(memory.size_of_class(memory.class_of(small))) for _ in range(count)]
+        self._temporaries = [memory.Chunk(memory.round_up_size(memory.class_of(small))) for _ in range(count)]
         self._indices = [np.ascontiguousarray(row) for row in program._indices]
         # First the points where collectives start, then those where devices wait for them.
         self._collectives = [_GroupCall(program, k) for k in range(len(program.steps))] * (2 if program.started else 1)
@@ -435,7 +435,7 @@ class _GroupCall:
         self.entry[ENTRY.MEMBERS], self.entry[ENTRY.GROUPS] = len(groups[0]) if groups else 0, self.groups.ctypes.data
         if executable is None:
             return  # only messages do this collective
-        self.temporaries = memory.Chunk(memory.size_of_class(memory.class_of(executable.program.temporary_bytes)))
+        self.temporaries = memory.Chunk(memory.round_up_size(memory.class_of(executable.program.temporary_bytes)))
         frame = executable.frame
         self.template = np.zeros(frame.registers, np.int64)
         arguments = [0] * len(executable.program.arguments)

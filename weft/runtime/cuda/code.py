@@ -1,8 +1,8 @@
-"""The code of kernels on a GPU: each distinct one is compiled once in a process, and once for all that share a disk
+"""Code of kernels on a GPU: each distinct kernel is compiled once in a process, and once for all that share a disk
 cache.
 
-A kernel or loop is known by the name of its text (`kernel_symbol`). Its code is one file, under a key of that name, the
-target and what assembled it: the version of the driver and the compute capability.
+A kernel or loop is identified by its symbol, the digest of its text. Its code is one file, under a key of the symbol,
+the target and the assembler: the version of the driver and the compute capability.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from weft.compiler.target.cuda.node_code import NodeCode
 from weft.compiler.target.target import Target
 
 CODE, MAGIC = ".g", b"weft gpu code 2\n"
-# Code lives as long as a program that runs it; the latest is retained for programs to come.
+# Code lives as long as a program that uses it; the latest is retained for later programs.
 MOST_RETAINED = 512
 
 
 class Code(NamedTuple):
-    """Machine code of a kernel or a loop, or PTX of what decides for a node, and what it is launched with: the shape of
-    the grid, and bytes of memory that the threads of a block share besides those that the code has by itself."""
+    """Machine code of a kernel or a loop, or PTX of a conditional node, with its launch configuration: the shape of the
+    grid, and the bytes of dynamic shared memory."""
 
     binary: bytes
     blocks: int
@@ -40,24 +40,24 @@ class Code(NamedTuple):
 
 
 class Assembler(Protocol):
-    """What makes and loads code: a `Driver`."""
+    """Compiler and loader of code: a `Driver`."""
 
     @property
     def code_version(self) -> str:
-        """What code depends on besides its text."""
+        """Key of the assembler and the GPU, on which machine code depends besides its text."""
         ...
 
     def make_code(self, sources: Mapping[str, Kernel | LoopCode | NodeCode], target: Target) -> dict[str, Code]:
-        """The code of kernels, loops and nodes, by name."""
+        """Compile kernels, loops and nodes, by name."""
         ...
 
     def load(self, name: str, code: Code) -> Any:
-        """An entry to launch: code in the memory of the GPU for as long as it is referenced."""
+        """Load code to the GPU; return an entry that can be launched as long as it is referenced."""
         ...
 
 
 class GpuCode:
-    """The code that is on a GPU."""
+    """Code that is loaded on a GPU."""
 
     def __init__(self, driver: Assembler) -> None:
         self._driver = driver
@@ -68,17 +68,19 @@ class GpuCode:
     def entries(
         self, sources: Iterable[Kernel | NamedKernel | LoopCode | NodeCode], target: Target, stats: CodeStats
     ) -> dict[str, Any]:
-        """What is launched for each kernel, loop and node, by name; what is new is compiled together. Raises
-        `CodeIsGone` if something would have to be compiled but only its name is known."""
+        """Return the entries of kernels, loops and nodes, by name; new ones are compiled together.
+
+        Raise `CodeIsGone` if one must be compiled of which only the name is known.
+        """
         distinct = {_name(source): source for source in sources}
         with self._lock.current:
-            # Held from here on: code that only other programs refer to goes when they do.
+            # Held from here on: code that only other programs reference is freed with them.
             held = {name: found for name in distinct if (found := self._entries.get((target, name))) is not None}
             missing = {name: source for name, source in distinct.items() if name not in held}
             stats.reused += len(held)
             with measured(stats.seconds, "compile", "code from disk"):
                 for name in list(missing):
-                    found = self._stored(name, target)
+                    found = self._load_stored(name, target)
                     if found is not None:
                         held[name] = found
                         del missing[name]
@@ -99,14 +101,14 @@ class GpuCode:
                 self._latest.append(entry)
             return held
 
-    def _stored(self, name: str, target: Target) -> Any:
-        """The entry of code that is on disk."""
-        code = stored(name, target, self._driver.code_version)
+    def _load_stored(self, name: str, target: Target) -> Any:
+        """Load code from disk; return None if it is not there."""
+        code = read_stored(name, target, self._driver.code_version)
         if code is None:
             return None
         try:
             return self._driver.load(name, code)
-        except JaxRuntimeError:  # a driver that calls itself the same does not accept it: it is compiled anew
+        except JaxRuntimeError:  # another driver of the same version may reject it: it is compiled again
             return None
 
 
@@ -115,14 +117,14 @@ def _name(source: Kernel | NamedKernel | LoopCode | NodeCode) -> str:
 
 
 def _is_known(source: Kernel | NamedKernel | LoopCode | NodeCode) -> bool:
-    """Whether there is something to compile."""
+    """Return whether the source is there, and not only its name."""
     if isinstance(source, LoopCode):
         return all(isinstance(kernel, Kernel) for kernel in source.outline.kernels.values())
     return not isinstance(source, NamedKernel)
 
 
-def stored(name: str, target: Target, version: str) -> Code | None:
-    """The code that is on disk under a name."""
+def read_stored(name: str, target: Target, version: str) -> Code | None:
+    """Read code from disk; return None if it is not there."""
     if cache.folder() is None:
         return None
     content = cache.read(cache.make_key(name, target, version) + CODE, MAGIC)

@@ -1,8 +1,8 @@
-"""Collectives of GPUs: what each member copies, and what NCCL does.
+"""Plans of collectives on GPUs: calls of NCCL, and copies before and after them.
 
-NCCL works on memory that lies together: it sums arrays, concatenates them, and sends them. A collective along another
-dimension than the first copies blocks of rows before or after that, on each GPU by itself. A group of one GPU copies
-its operand, and needs no library.
+NCCL works on contiguous memory: it sums, concatenates and sends arrays. A collective along another dimension than the
+first packs or unpacks blocks of rows before or after that on each GPU. A group of one GPU copies its operand, and needs
+no library.
 """
 
 from __future__ import annotations
@@ -29,9 +29,11 @@ ALIGNMENT = 256
 
 @dataclass(frozen=True)
 class Rows:
-    """Blocks of rows between an array and a buffer in which the blocks lie one after the other: how many blocks there
-    are, the rows of each, and the bytes of a row. In the array a row of one block is followed by the same row of the
-    next."""
+    """Transposition of blocks of rows between an array and a packed buffer: the number of blocks, the rows of each, and
+    the bytes of a row.
+
+    In the buffer blocks are contiguous; in the array a row of one block is followed by the same row of the next block.
+    """
 
     blocks: int
     rows: int
@@ -43,18 +45,18 @@ class Rows:
 
     @property
     def lie_together(self) -> bool:
-        """Whether the array has the blocks one after the other too."""
+        """Whether blocks are contiguous in the array too."""
         return self.rows == 1 or self.blocks == 1
 
     def collect(self, stream: Any, array: int, buffer: int) -> None:
-        """Copy from the array to the buffer."""
+        """Start copying from the array to the buffer."""
         for i in range(self.blocks):
             target = buffer + i * self.rows * self.width
             source = array + i * self.width
             stream.copy_rows(target, self.width, source, self.blocks * self.width, self.width, self.rows)
 
     def distribute(self, stream: Any, array: int, buffer: int) -> None:
-        """Copy from the buffer to the array."""
+        """Start copying from the buffer to the array."""
         for i in range(self.blocks):
             target = array + i * self.width
             source = buffer + i * self.rows * self.width
@@ -63,8 +65,7 @@ class Rows:
 
 @dataclass(frozen=True)
 class Member:
-    """One GPU in a collective: its rank, its handle of the communicator, its stream, and where its operand and result
-    are."""
+    """GPU in a collective: its rank, handle of the communicator, stream, and addresses of its operand and result."""
 
     rank: int
     handle: Any
@@ -73,14 +74,14 @@ class Member:
     result: int
 
 
-# From a member, with operand and result as NCCL has them, the calls that it makes.
+# Returns the calls of NCCL of a member, whose operand and result are as NCCL has them.
 Calls = Callable[[Member], list[tuple[Any, ...]]]
 
 
 @dataclass(frozen=True)
 class CollectivePlan:
-    """How members of a group do a collective: rows that are collected before and distributed after, calls, and what is
-    filled with zeros before."""
+    """Plan of a collective for the members of a group: calls, rows that are packed before and unpacked after them, and
+    bytes that are filled with zeros before."""
 
     calls: Calls
     before: Rows | None = None
@@ -89,7 +90,7 @@ class CollectivePlan:
 
     @property
     def workspace(self) -> int:
-        """Bytes that a member needs besides its operand and result."""
+        """Bytes of temporary memory that a member needs."""
         return self._offset + (self.after.bytes if self.after else 0)
 
     @property
@@ -97,7 +98,7 @@ class CollectivePlan:
         return -(-self.before.bytes // ALIGNMENT) * ALIGNMENT if self.before else 0
 
     def begin(self, member: Member, workspace: int) -> list[tuple[Any, ...]]:
-        """Start what a member does before, in its stream; returns the calls that it makes then."""
+        """Start the work of a member before its calls, in its stream; return the calls."""
         operand, result = member.operand, member.result
         zeros = self.zeros(member.rank)
         if zeros:
@@ -110,27 +111,29 @@ class CollectivePlan:
         return self.calls(Member(member.rank, member.handle, member.stream, operand, result))
 
     def end(self, member: Member, workspace: int) -> None:
-        """Start what a member does after its calls."""
+        """Start the work of a member after its calls."""
         if self.after:
             self.after.distribute(member.stream, member.result, workspace + self._offset)
 
 
-# A collective of one member of this process, and the memory that it needs.
+# The plan of a collective for one operand, a member of this process, and the address of its temporary memory.
 Part = tuple[CollectivePlan, Member, int]
 
 
-def start(parts: Sequence[Part], grouped: Callable[[list[tuple[Any, ...]]], None]) -> None:
-    """Start collectives of the members of a group in this process, in the stream of each; `grouped` starts calls of
-    NCCL together."""
+def start(parts: Sequence[Part], start_calls: Callable[[list[tuple[Any, ...]]], None]) -> None:
+    """Start collectives of the members of a group in this process, in the stream of each.
+
+    `start_calls` starts calls of NCCL together.
+    """
     calls = [call for plan, member, workspace in parts for call in plan.begin(member, workspace)]
-    if calls:  # nobody may send anything to these, nor they to others
-        grouped(calls)
+    if calls:  # a permutation may have none for these members
+        start_calls(calls)
     for plan, member, workspace in parts:
         plan.end(member, workspace)
 
 
 def alone(equation: Equation, stream: Any, operand: int, result: int) -> None:
-    """A collective of a group of one: its result has the bytes of the operand, or nobody sends it anything."""
+    """Start a collective of a group of one: a copy of the operand, or zeros for an empty permutation."""
     size = byte_size(equation.outvars[0].aval)
     perm = equation.params.get("perm")
     if size and perm is not None and not perm:
@@ -139,28 +142,30 @@ def alone(equation: Equation, stream: Any, operand: int, result: int) -> None:
         stream.copy(result, operand, size)
 
 
-def plans_of(equation: Equation, count: int) -> list[CollectivePlan]:
-    """How groups of so many members do the collective of an equation: one plan for each operand. A NotSupportedError
-    says what cannot be done."""
+def plan_collective(equation: Equation, count: int) -> list[CollectivePlan]:
+    """Plan the collective of an equation for groups of `count` members, one plan for each operand.
+
+    Raise NotSupportedError if NCCL cannot execute it.
+    """
     one = _TERMS.get(equation.primitive)
     if one is not None:
         pairs = zip(equation.invars, equation.outvars, strict=True)
-        return [_plan_of(Equation([i], [o], one, equation.params), count) for i, o in pairs]
-    return [_plan_of(equation, count)]
+        return [_plan_operand(Equation([i], [o], one, equation.params), count) for i, o in pairs]
+    return [_plan_operand(equation, count)]
 
 
-def _plan_of(equation: Equation, count: int) -> CollectivePlan:
+def _plan_operand(equation: Equation, count: int) -> CollectivePlan:
     build = _PLANS.get(equation.primitive)
     if build is None:
         raise NotSupportedError(
-            f"`{equation.primitive.name}` does not run on several GPUs yet.",
+            f"`{equation.primitive.name}` cannot run on several GPUs yet.",
             fix="psum, pmax, pmin, all_gather, psum_scatter, all_to_all, ppermute, pbroadcast",
         )
     return build(equation, count)
 
 
 def _length(equation: Equation, operation: str, divisor: int = 1) -> tuple[int, int]:
-    """How many numbers NCCL combines, and their type."""
+    """Return the number of elements that NCCL combines, and their type."""
     aval: Any = equation.invars[0].aval
     dtype = dtypes.storage(aval.dtype)
     per_element = 1
@@ -169,7 +174,7 @@ def _length(equation: Equation, operation: str, divisor: int = 1) -> tuple[int, 
     name = "uint8" if dtype.kind == "b" else dtype.name
     if name not in TYPES:
         raise NotSupportedError(
-            f"NCCL has no {operation} of {dtypes.name(aval.dtype)}.",
+            f"NCCL cannot compute the {operation} of {dtypes.name(aval.dtype)}.",
             fix="x.astype('int32') before `" + equation.primitive.name + "`, and back after it",
         )
     return math.prod(aval.shape) * per_element // divisor, TYPES[name]
@@ -187,8 +192,7 @@ def _reduction(operation: str) -> Callable[[Equation, int], CollectivePlan]:
 
 
 def _rows(shape: Sequence[int], dimension: int, blocks: int, itemsize: int) -> Rows | None:
-    """The blocks of an array along a dimension of this shape, whose size is theirs together; None if they lie one after
-    the other."""
+    """Return the packing of an array's blocks along a dimension; None if they are contiguous."""
     rows = Rows(blocks, math.prod(shape[:dimension]), math.prod(shape[dimension:]) // blocks * itemsize)
     return None if rows.lie_together or not rows.bytes else rows
 
@@ -257,7 +261,7 @@ def _broadcast(equation: Equation, count: int) -> CollectivePlan:
     )
 
 
-# Collectives of several operands, each of which is done as by another one.
+# Collectives of several operands, by the collective that each operand goes through.
 _TERMS: dict[Any, Any] = {merged_sums: psum}
 _PLANS: dict[Any, Callable[[Equation, int], CollectivePlan]] = {
     psum: _reduction("sum"),

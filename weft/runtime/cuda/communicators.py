@@ -1,5 +1,5 @@
-"""Communicators of GPUs: one for each group, also with GPUs of other processes, whose collectives are waited for as
-messages are."""
+"""Communicators of groups of GPUs, also of other processes; waits for their collectives notice failures, as those for
+messages do."""
 
 from __future__ import annotations
 
@@ -17,22 +17,23 @@ from weft.runtime.processes.transport import NothingBorrowed, TransportError
 from weft.sharding.device import Device, is_addressable
 
 nccl = functools.cache(Nccl)
-# How often a GPU is asked whether it has ended its work before NCCL is asked whether something has gone wrong.
+# Polls of a GPU between two checks of NCCL for errors.
 LOOKS = 256
 
 
 class Communicator:
-    """The GPUs of a group: the handles of those of this process by rank, and the other processes."""
+    """Communicator of a group of GPUs: the handles of this process by rank, and the other processes."""
 
     def __init__(self, library: Nccl, handles: dict[int, Any], peers: Sequence[int]) -> None:
         self._library, self.handles, self.peers = library, handles, tuple(peers)
         self._own = [*handles.values()]
 
-    def grouped(self, doing: Callable[[], str], calls: Sequence[tuple[Any, ...]]) -> None:
-        """Start calls together; `doing` says of what they are. When this returns they are in the streams of their
-        GPUs."""
+    def start_calls(self, doing: Callable[[], str], calls: Sequence[tuple[Any, ...]]) -> None:
+        """Start calls together, and wait until they are in the streams of their GPUs. `doing` names them in
+        messages.
+        """
         try:
-            self._library.grouped(calls, self._own)
+            self._library.start_calls(calls, self._own)
         except TransportError as error:
             if not self.peers:
                 raise JaxRuntimeError(f"GPUs of this process cannot do {doing()}: {error}.", fix=error.fix) from None
@@ -41,21 +42,21 @@ class Communicator:
             self.wait_until_started(doing)
 
     def wait_until_started(self, doing: str | Callable[[], str]) -> None:
-        """Return when all calls are in the streams of their GPUs."""
+        """Wait until all calls are in the streams of their GPUs."""
         world.current().wait(_Started(self._library, self._own), self.peers, doing)
 
     def is_under_way(self, gpu: Gpu, doing: Callable[[], str], order: Order) -> None:
-        """Have whoever waits for a GPU know that it may wait for other processes, whose order is compared."""
+        """Make waits for a GPU notice failures of the other processes, whose order is compared."""
         gpu.with_others = functools.partial(self._wait, doing, order)
 
     def _wait(self, doing: Callable[[], str], order: Order, has_ended: Callable[[], bool]) -> None:
-        """Return when a function says so."""
+        """Wait until `has_ended` returns True."""
         request = _UnderWay(self._library, self._own, has_ended, order)
         world.current().wait(request, self.peers, doing, started=True)
 
 
 class _Started(NothingBorrowed):
-    """Calls that have not all reached the streams of their GPUs."""
+    """Request that ends when all calls are in the streams of their GPUs."""
 
     def __init__(self, library: Nccl, handles: Sequence[Any]) -> None:
         self._library, self._handles = library, handles
@@ -65,8 +66,7 @@ class _Started(NothingBorrowed):
 
 
 class _UnderWay(_Started):
-    """Work of a GPU with collectives among it, of which a function says whether it has ended. It counts when all
-    processes are known to have started the same."""
+    """Request that ends when work with collectives has ended, and all processes are known to have started the same."""
 
     def __init__(self, library: Nccl, handles: Sequence[Any], has_ended: Callable[[], bool], order: Order) -> None:
         super().__init__(library, handles)
@@ -75,38 +75,40 @@ class _UnderWay(_Started):
     def test(self) -> bool:
         self._looks += 1
         if self._looks % LOOKS == 0:
-            self._library.has_started(self._handles)  # which raises what is wrong
+            self._library.has_started(self._handles)  # raises if there is an error
         if not self._has_ended():
             return False
-        self._library.check(self._handles)  # what was aborted has ended too
+        self._library.check(self._handles)  # aborted work has ended too
         return self._order.is_compared()
 
 
 _communicators: dict[tuple[Device, ...], Communicator] = {}
 
 
-def communicator_of(devices: tuple[Device, ...], gpus: dict[Device, Gpu]) -> Communicator:
-    """The communicator of a group of GPUs, made once: all processes that have some ask for it together, in one order.
-    `gpus` has those of this process."""
+def get_communicator(devices: tuple[Device, ...], gpus: dict[Device, Gpu]) -> Communicator:
+    """Return the communicator of a group of GPUs, created once by all its processes together, in one order.
+
+    `gpus` has those of this process.
+    """
     found = _communicators.get(devices)
     if found is None:
         found = _communicators[devices] = _new_communicator(nccl(), devices, gpus)
     return found
 
 
-def peers_of(devices: Sequence[Device]) -> list[int]:
-    """The other processes that have some of these GPUs."""
+def get_peers(devices: Sequence[Device]) -> list[int]:
+    """Return the other processes that have some of these GPUs."""
     return sorted({d.process_index for d in devices if not is_addressable(d)})
 
 
 def _new_communicator(library: Nccl, devices: tuple[Device, ...], gpus: dict[Device, Gpu]) -> Communicator:
     here = world.current()
     processes = sorted({d.process_index for d in devices})
-    peers = peers_of(devices)
+    peers = get_peers(devices)
     members = [(rank, gpus[d]) for rank, d in enumerate(devices) if is_addressable(d)]
     doing = f"the communicator of GPUs {[d.id for d in devices]}"
     try:
-        # The process of the first member makes the id, and the others are told.
+        # The process of the first member creates the id and sends it to the others.
         makes = devices[0].process_index == here.rank
         unique_id = library.unique_id() if makes else b""
         if peers:
@@ -119,7 +121,7 @@ def _new_communicator(library: Nccl, devices: tuple[Device, ...], gpus: dict[Dev
         handles = library.connect(unique_id, len(devices), members, blocks=not peers)
     except TransportError as error:
         if not peers:
-            raise JaxRuntimeError(f"GPUs of this process cannot make {doing}: {error}.", fix=error.fix) from None
+            raise JaxRuntimeError(f"GPUs of this process cannot create {doing}: {error}.", fix=error.fix) from None
         here.raise_lost(error, doing)
     found = Communicator(library, dict(zip([rank for rank, _ in members], handles, strict=True)), peers)
     if peers:

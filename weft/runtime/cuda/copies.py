@@ -1,13 +1,13 @@
 """Copies between the host and a GPU, through rings of pinned memory.
 
-The GPU copies pinned memory at 50 GB/s, five times as quickly as other memory of the host, and without the host waiting
-for it; the threads of CPU programs fill and empty the ring beside it. Large copies have streams of their own:
+The GPU copies pinned memory at 50 GB/s, five times as fast as other memory of the host, and asynchronously; the threads
+of CPU programs fill and drain the ring meanwhile. Large copies have streams of their own:
 
-to the GPU: the ring is copied to a larger one on the GPU while programs run, and from there to where it belongs in the
-order of all work, which takes no time worth mentioning. So memory is overwritten only when work that
-was started before does not read it any more. Where no work is under way it is copied at once.
+to the GPU: the ring is copied to a larger one on the GPU while programs run, and from there to its destination in the
+order of all work, which takes hardly any time. So memory is overwritten only when earlier work does not read it any
+more. On an idle GPU there is no second ring.
 
-to the host: it begins when the work that was started before has ended, and does not wait for what is started later.
+to the host: a copy starts when all earlier work has ended, and does not wait for later work.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from weft.base.errors import OutOfMemoryError
 from weft.base.forks import held
 from weft.compiler.target.cpu import pool
 
-# Copies of so many bytes at most are in the stream of all work, each through one of so many slots: they take less time
-# than it takes to have a stream wait for another.
+# Copies of at most this many bytes are in the stream of all work, each through one of `DIRECT_SLOTS` slots: they take
+# less time than an event between two streams.
 SMALL, MEDIUM = 1 << 16, 1 << 20
 DIRECT_SLOTS = 16
-# Others are of chunks, through so many slots of pinned memory and so many on the GPU. The latter are not free before
-# programs that run meanwhile have ended.
+# Others are in chunks, through `SLOTS` slots of pinned memory and `STAGED` slots on the GPU. The latter are not free
+# before concurrent programs have ended.
 CHUNK, SLOTS, STAGED = 1 << 23, 4, 8
-# Bytes that a thread of the host copies at a time.
+# Bytes that one thread of the host copies at a time.
 OF_ONE_THREAD = 1 << 16
 
 
 class Machine(Protocol):
-    """What a `Driver` has for copies: `stream` is that of all work. Nobody waits for an event that no stream has
-    marked."""
+    """Interface of a `Driver` for copies; `stream` is that of all work. An event that was never recorded has
+    happened."""
 
     @property
     def stream(self) -> Any: ...
@@ -47,7 +47,7 @@ class Machine(Protocol):
 
     def event(self, timed: bool = True) -> Any: ...
 
-    def pinned(self, size: int) -> int: ...
+    def allocate_pinned(self, size: int) -> int: ...
 
     def allocate(self, size: int) -> int: ...
 
@@ -55,29 +55,29 @@ class Machine(Protocol):
 
 
 class _Slot:
-    """Memory that is used again when an event has happened: `done` is when the GPU has read or written it."""
+    """Memory that is reused after the event `done`: the GPU has read or written it."""
 
     def __init__(self, machine: Machine, address: int) -> None:
         self.address, self.done = address, machine.event(timed=False)
 
 
 class _Ring:
-    """Slots, one after the other."""
+    """Ring of slots."""
 
     def __init__(self, machine: Machine, addresses: Sequence[int]) -> None:
         self._slots = [_Slot(machine, address) for address in addresses]
         self._next = 0
 
     def next(self) -> _Slot:
-        """The one that was used first."""
+        """Return the slot that was used longest ago."""
         slot = self._slots[self._next]
         self._next = (self._next + 1) % len(self._slots)
         return slot
 
 
 def _pinned_ring(machine: Machine, size: int, count: int) -> _Ring:
-    """Slots of pinned memory of the host."""
-    base = machine.pinned(size * count)
+    """Allocate a ring of pinned memory of the host."""
+    base = machine.allocate_pinned(size * count)
     return _Ring(machine, [base + size * i for i in range(count)])
 
 
@@ -87,10 +87,10 @@ def _address_of(value: np.ndarray) -> int:
 
 
 class Copies:
-    """The copies of one GPU. Memory and streams are there from the first one of a kind on."""
+    """Copies of one GPU. Memory and streams are allocated with the first copy of a kind."""
 
     def __init__(self, machine: Machine, enter: Callable[[], None]) -> None:
-        """`enter` has calls of a thread be about this GPU."""
+        """Create the copies of a GPU; `enter` makes its context current in a thread."""
         self._machine, self._enter = machine, enter
         self._lock, self._out_lock = held(threading.RLock()), held(threading.RLock())
         self._direct: dict[int, _Ring] = {}
@@ -103,8 +103,7 @@ class Copies:
     # -- to the GPU ------------------------------------------------------------------------------------------------
 
     def copy_in(self, address: int, value: np.ndarray) -> None:
-        """The bytes of a contiguous array to an address, in the order of all work. When this returns, the array may
-        change."""
+        """Copy a contiguous array to an address, in the order of all work. The array may change when this returns."""
         source, size = _address_of(value), value.nbytes
         with self._lock:
             if size <= MEDIUM:
@@ -113,7 +112,7 @@ class Copies:
                 self._copy_chunks(address, source, size)
 
     def _copy_direct(self, address: int, source: int, size: int) -> None:
-        """Through one slot, in the stream of all work."""
+        """Copy through one slot, in the stream of all work."""
         work, most = self._machine.stream, SMALL if size <= SMALL else MEDIUM
         ring = self._direct[most] = self._direct.get(most) or _pinned_ring(self._machine, most, DIRECT_SLOTS)
         slot = ring.next()
@@ -143,7 +142,7 @@ class Copies:
                 work.mark(staged.done)
 
     def _staged(self) -> _Ring | None:
-        """Slots on the GPU. Where it has no memory left for them, all work is waited for instead."""
+        """Return the ring on the GPU; if it has no memory left for it, wait for all work and return None."""
         if self._staging is None:
             addresses: list[int] = []
             try:
@@ -159,14 +158,14 @@ class Copies:
     # -- to the host -----------------------------------------------------------------------------------------------
 
     def copy_out(self, value: np.ndarray, address: int) -> None:
-        """The bytes at an address into a contiguous array, once all work before has ended."""
+        """Copy device memory to a contiguous array, after all earlier work has ended."""
         if value.nbytes <= SMALL:
             self.copy_out_together([(value, address)])
         else:
             self._copy_out(value, address, self._after_work())
 
     def copy_out_together(self, pairs: Sequence[tuple[np.ndarray, int]]) -> None:
-        """Several small arrays, each from an address, for which the host waits once."""
+        """Copy device memory to several small arrays, with one wait."""
         machine, stream = self._machine, self._machine.stream
         with self._out_lock:
             ring = self._small_out = self._small_out or _pinned_ring(machine, SMALL, 1)
@@ -179,7 +178,7 @@ class Copies:
                 ctypes.memmove(_address_of(value), base + offset, value.nbytes)
 
     def copy_out_later(self, value: np.ndarray, address: int, holds: Any) -> Future[None]:
-        """The same in another thread, which holds an object until then."""
+        """Copy device memory to an array in another thread, which keeps `holds` alive until then."""
         event = self._after_work()
         self._reader = self._reader or ThreadPoolExecutor(1, "weft reads a GPU")
 
@@ -190,7 +189,7 @@ class Copies:
         return self._reader.submit(copy, holds)
 
     def _after_work(self) -> Any:
-        """When the work that was started so far has ended."""
+        """Return an event after all work so far."""
         event = self._machine.event(timed=False)
         self._machine.stream.mark(event)
         return event
@@ -216,6 +215,6 @@ class Copies:
 
 
 def _empty(slot: _Slot, target: int, size: int) -> None:
-    """Copy what the GPU has written to a slot, once it has."""
+    """Wait until the GPU has written a slot, and copy its content."""
     slot.done.synchronize()
     pool.copy(target, slot.address, size, OF_ONE_THREAD)

@@ -36,7 +36,7 @@ class CudaPlatform:
         return found
 
     def _enumerate(self) -> tuple[Device, ...]:
-        seen = [Gpu(driver.name_of(i), driver.hardware_of(i)) for i in range(driver.count())]
+        seen = [Gpu(driver.get_name(i), driver.get_uuid(i)) for i in range(driver.count())]
         owned = assign_gpus(seen, self._chosen)
         pairs = [(process, gpu, index) for process, gpus in enumerate(owned) for index, gpu in gpus.items()]
         return tuple(Device(i, "gpu", p, gpu.name, index) for i, (p, gpu, index) in enumerate(pairs, self._first_id))

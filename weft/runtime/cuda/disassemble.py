@@ -1,4 +1,4 @@
-"""Machine code of GPUs as text, by NVIDIA's tools where they are at hand."""
+"""Disassembly of machine code by NVIDIA's tools, if they are installed."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from functools import partial
 from weft.compiler.target.threads import compiling_threads
 from weft.runtime.cuda.libraries.find import folders
 
-# Tools, with their options before the name of a file.
+# Tools with their options.
 TOOLS = {"nvdisasm": ("-c",), "cuobjdump": ("-sass",)}
 SECONDS = 60
 
 
 @functools.cache
 def tool() -> tuple[str, ...] | None:
-    """The beginning of a command that prints machine code, if there is one: in the path, or beside libraries."""
+    """Find a disassembler in the path or beside the libraries; return its command without the file, or None."""
     for name, options in TOOLS.items():
         beside = (str(folder.parent / "bin") for folder in folders())
         path = shutil.which(name) or shutil.which(name, path=os.pathsep.join(beside))
@@ -31,17 +31,16 @@ def tool() -> tuple[str, ...] | None:
     return None
 
 
-def disassembled(binaries: Iterable[bytes]) -> list[str]:
-    """Machine code of kernels as texts, or why there are none; nothing where there is no tool for it. A tool takes a
-    few tenths of a second for each, so there are several at a time."""
+def disassemble(binaries: Iterable[bytes]) -> list[str]:
+    """Disassemble kernels, several at a time; a text may be the error of the tool, and is empty without a tool."""
     command = tool()
     if command is None:
         return ["" for _ in binaries]
     with ThreadPoolExecutor(compiling_threads()) as threads:
-        return list(threads.map(partial(_disassembled, command), binaries))
+        return list(threads.map(partial(_disassemble, command), binaries))
 
 
-def _disassembled(command: tuple[str, ...], binary: bytes) -> str:
+def _disassemble(command: tuple[str, ...], binary: bytes) -> str:
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder, "kernel.cubin")
         path.write_bytes(binary)

@@ -27,7 +27,7 @@ from weft.runtime.device import Placement
 def eager_call(
     executable: CudaExecutable, types: Sequence[ArrayType], results: Sequence[ArrayType], placement: Placement
 ) -> Callable[[Sequence[Any]], list[Any]]:
-    """A function of arrays that runs the executable of one operation; see `Backend.eager_call`."""
+    """Return a function of arrays that runs the executable of one operation; see `ExecutionBackend.eager_call`."""
     source = Source({"MISS": None})
     leaves = [f"a{n}" for n in range(len(types))]
     if leaves:
@@ -46,12 +46,12 @@ def eager_call(
     return lambda args: quick(args) or general(args)
 
 
-# Scalars on GPUs, by placement, dtype and value: the same few are operands of operations outside of programs.
+# Scalars on GPUs by placement, type and value: eager operations use the same few again.
 _scalars: Memo[Any, ConcreteArray] = Memo(1024)
 
 
 def _on_gpu(placement: Placement, value: Any, aval: ArrayType) -> ConcreteArray:
-    """An operand of the host, or on another device."""
+    """Copy an operand of the host or of another device to the GPU."""
     if type(value) is not np.ndarray or value.ndim:
         return operand(value, aval, placement)
     key = (placement, aval, value.tobytes())
@@ -72,7 +72,7 @@ class CallWriter:
         self.out_types = executable.out_types if out_types is None else out_types
         self.source, self.executable, self.placement = source, executable, placement
         self.line, self.constant = source.line, source.constant
-        loaded = executable.loaded(placement.memory)
+        loaded = executable.load(placement.memory)
         source.names |= {
             "Placed": PlacedArray,
             "PLACEMENT": placement,
@@ -81,13 +81,13 @@ class CallWriter:
             "donated_memory": placement.memory_backend.donated_memory,
             "user_location": user_location,
             "graphs": loaded.graphs,
-            # This dispatcher is for calls while steps are timed, or for others: the setting is in its key.
+            # A dispatcher is for timed calls or for others: the setting is in its key.
             "start": loaded.run_timed if config.profiling else loaded.start,
             "start_graph": loaded.driver.start,
         }
 
     def write(self, constants: Sequence[ConcreteArray], leaves: Sequence[str], donated: Sequence[bool]) -> list[str]:
-        """Write the call on constants and the arrays of these names; returns expressions for the results."""
+        """Write the call on constants and the arrays of these names; return expressions for the results."""
         arguments = self.executable.program.arguments
         types = self.executable.in_types[len(constants) :]
         there: list[Any] = [put(constant, self.placement) for constant in constants]
@@ -95,7 +95,7 @@ class CallWriter:
             self.constant(array)  # which keeps its memory
         pointers = [str(array._pointer) for array in there]
         for i, (name, aval) in enumerate(zip(leaves, types, strict=True)):
-            if not donated[i]:  # those that are donated are there
+            if not donated[i]:  # donated arrays are on the device already
                 moved = f"operand({name}, {self.constant(aval)}, PLACEMENT)"
                 self.line(f"if {name}._placement is not PLACEMENT: {name} = {moved}")
         if leaves:  # deleted arrays have no memory: the general way raises
@@ -115,7 +115,7 @@ class CallWriter:
         if deleted:
             self.line("where = user_location()")
         for name in deleted:
-            # What is read stays until the work that was started before has ended: blocks are used again in its order.
+            # Operands stay until earlier work has ended: blocks are reused in the order of the stream.
             self.line(f"{name}._buffer = {name}._memory = None")
             self.line(f"{name}._pointer, {name}._donated_at = 0, where")
         self.line(f"addresses = ({', '.join(pointers)},)")
@@ -128,7 +128,7 @@ class CallWriter:
         return results
 
     def results(self, blocks: dict[int, str], pointers: list[str]) -> list[str]:
-        """Write what allocates results and temporaries, and add their addresses; returns expressions for arrays."""
+        """Write the allocation of results and temporaries, and add their addresses; return expressions for arrays."""
         executable, memory = self.executable, self.placement.memory
         arrays: list[str] = []
         allocations: list[str] = []
@@ -140,10 +140,10 @@ class CallWriter:
             else:
                 block = blocks[alias]
             arrays.append(f"Placed(None, {self.constant(aval)}, {block}, {block}.address, PLACEMENT)")
-        allocations.append(f"scratch = {self.constant(memory.taker(executable.loaded(memory).temporary_bytes))}()")
+        allocations.append(f"scratch = {self.constant(memory.taker(executable.load(memory).temporary_bytes))}()")
         pointers.append("scratch.address")
         self.line("try:")
         for text in allocations:
             self.line(text, 2)
-        self.line("except OutOfMemoryError: return MISS")  # the general way says for what
+        self.line("except OutOfMemoryError: return MISS")  # the general way names the allocation
         return arrays

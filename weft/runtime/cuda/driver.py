@@ -1,7 +1,7 @@
-"""NVIDIA's driver through ctypes: what Weft needs of `libcuda`. No toolkit and no package of NVIDIA's is needed.
+"""Bindings to NVIDIA's driver (`libcuda`) by ctypes. No CUDA toolkit or package of NVIDIA is needed.
 
-All work of a device is in one stream, in the order in which it was started. So memory that is freed and used again is
-overwritten only by later work.
+All work of a device is in one stream, in the order in which it was started. So memory that is freed and reused is
+overwritten by later work only.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ else:
 
 Made = TypeVar("Made")
 
-# What the driver is asked: the arguments of each function. Names have the version that this was written for.
+# The argument types of the driver's functions. Names have the version that this was written for.
 _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "cuInit": (c_uint,),
     "cuDeviceGetCount": (POINTER(c_int),),
@@ -104,18 +104,18 @@ _OTHER_CONTEXT = (201, 400)  # no context, or a handle of another one
 _NON_BLOCKING = 1
 _DEVICE = 2  # memory of a GPU
 _NOT_TIMED = 2
-_RECORDED_EVENT = 1  # one that a graph records each time it runs
-_RELAXED = 2  # other threads may do what they like while this one records
-# The input of the linker, and its options: where it writes about errors.
+_RECORDED_EVENT = 1  # an event that a graph records each time it runs
+_RELAXED = 2  # capture mode: other threads are not restricted
+# Input type and options of the linker: its log of errors.
 _PTX, _ERROR_LOG, _ERROR_LOG_SIZE, _LOG_SIZE = 1, 5, 6, 4096
 _MAJOR, _MINOR, _PROCESSORS, _MOST_THREADS = 75, 76, 16, 39
-_SHARED_AT_LAUNCH = 8  # the most bytes that a kernel may be launched with
+_SHARED_AT_LAUNCH = 8  # attribute: most dynamic shared bytes of a launch
 _OF_KERNELS = {"registers": 4, "local_bytes": 3, "shared_bytes": 1}
 
 
 @functools.cache
 def library() -> Any | None:
-    """The driver, or None where there is none. Asking loads it."""
+    """Load the driver; return None if there is none."""
     names = {"linux": "libcuda.so.1", "win32": "nvcuda.dll"}
     try:
         found = ctypes.CDLL(names.get(sys.platform, "libcuda.so.1"))
@@ -136,21 +136,21 @@ def _declare(found: Any, functions: Mapping[str, tuple[Any, ...]]) -> None:
 
 
 def _version(found: Any) -> int:
-    """The version of CUDA that a driver is for, as 12040 for 12.4."""
+    """Return the CUDA version of a driver, such as 12040 for 12.4."""
     version = c_int()
     found.cuDriverGetVersion(byref(version))
     return version.value
 
 
 def call(name: str, *arguments: Any) -> None:
-    """Call a function of the driver; raise what it reports."""
+    """Call a function of the driver; raise if it reports an error."""
     status = getattr(library(), name)(*arguments)
     if status:
         raise_error(name, status)
 
 
 def raise_error(name: str, status: int) -> None:
-    """Raise for what a function of the driver returned."""
+    """Raise the error for a status of the driver."""
     if status == _OUT_OF_MEMORY:
         raise OutOfMemoryError("There is no memory left on the GPU.")
     text = c_char_p()
@@ -160,7 +160,7 @@ def raise_error(name: str, status: int) -> None:
 
 
 def count() -> int:
-    """How many GPUs there are."""
+    """Return the number of GPUs."""
     if library() is None:
         return 0
     found = c_int()
@@ -170,23 +170,23 @@ def count() -> int:
 
 @functools.cache
 def driver_release() -> str:
-    """The release of the driver, where the system says it: the version of CUDA that it is for stays over several."""
+    """Return the release of the driver if the system has it; several releases have one CUDA version."""
     try:
         return pathlib.Path("/sys/module/nvidia/version").read_text().strip()
     except OSError:
         return ""
 
 
-def name_of(index: int) -> str:
-    """What a GPU is called."""
+def get_name(index: int) -> str:
+    """Return the name of a GPU."""
     device, text = c_int(), ctypes.create_string_buffer(256)
     call("cuDeviceGet", byref(device), index)
     call("cuDeviceGetName", text, len(text), device)
     return text.value.decode()
 
 
-def hardware_of(index: int) -> str:
-    """What no other GPU is called, on this host or on another one."""
+def get_uuid(index: int) -> str:
+    """Return the UUID of a GPU."""
     device, content = c_int(), ctypes.create_string_buffer(16)
     call("cuDeviceGet", byref(device), index)
     call("cuDeviceGetUuid_v2", content, device)
@@ -194,7 +194,7 @@ def hardware_of(index: int) -> str:
 
 
 class Stream:
-    """Work in order: what is started here begins when what was started before has ended."""
+    """Stream of the driver: work starts when all earlier work of the stream has ended."""
 
     _event_flags = 0
 
@@ -203,30 +203,30 @@ class Stream:
         call("cuStreamCreate", byref(self.handle), _NON_BLOCKING)
 
     def copy(self, target: int, source: int, size: int) -> None:
-        """Start copying bytes on the GPU."""
+        """Start a copy within the GPU."""
         call("cuMemcpyDtoDAsync_v2", target, source, size, self.handle)
 
     def copy_rows(self, target: int, target_pitch: int, source: int, source_pitch: int, width: int, rows: int) -> None:
-        """Start copying rows of so many bytes on the GPU, which begin every so many bytes."""
+        """Start a 2D copy within the GPU: rows of `width` bytes at these pitches."""
         what = records.Rows(0, 0, _DEVICE, None, source, None, source_pitch)
         what.target_memory, what.target, what.target_pitch = _DEVICE, target, target_pitch
         what.width, what.rows = width, rows
         call("cuMemcpy2DAsync_v2", byref(what), self.handle)
 
     def copy_in(self, target: int, source: int, size: int) -> None:
-        """Start copying bytes of pinned memory to the GPU."""
+        """Start a copy from pinned memory to the GPU."""
         call("cuMemcpyHtoDAsync_v2", target, source, size, self.handle)
 
     def copy_out(self, target: int, source: int, size: int) -> None:
-        """Start copying bytes of the GPU to pinned memory."""
+        """Start a copy from the GPU to pinned memory."""
         call("cuMemcpyDtoHAsync_v2", target, source, size, self.handle)
 
     def fill(self, target: int, size: int) -> None:
-        """Start filling bytes with zeros."""
+        """Start filling memory with zeros."""
         call("cuMemsetD8Async", target, 0, size, self.handle)
 
     def set_word(self, address: int, value: int) -> None:
-        """Start writing a number of 32 bits."""
+        """Start writing a 32-bit word."""
         call("cuMemsetD32Async", address, value & 0xFFFF_FFFF, 1, self.handle)
 
     def launch(self, entry: Entry, addresses: Sequence[int]) -> None:
@@ -242,21 +242,21 @@ class Stream:
         prepared(self.handle, addresses, workspace)
 
     def mark(self, event: Event) -> None:
-        """Have an event happen when what was started before has ended."""
+        """Record an event: it happens when all earlier work has ended."""
         call("cuEventRecordWithFlags", event.handle, self.handle, self._event_flags)
 
     def wait(self, event: Event) -> None:
-        """What is started from now on begins when an event has happened."""
+        """Make later work wait for an event."""
         call("cuStreamWaitEvent", self.handle, event.handle, 0)
 
     def synchronize(self) -> None:
-        """Wait until all work that was started here has ended."""
+        """Wait until all work of the stream has ended."""
         call("cuStreamSynchronize", self.handle)
 
 
 class RecordingStream(Stream):
-    """A stream in which work is recorded as a graph of a context. Loops and branches are nodes of it, whose bodies are
-    recorded in another stream."""
+    """Stream whose work is captured as a graph of a context. Loops and branches are conditional nodes, whose bodies are
+    captured in another stream."""
 
     _event_flags = _RECORDED_EVENT
 
@@ -268,8 +268,8 @@ class RecordingStream(Stream):
     def _inner(self) -> RecordingStream:
         return RecordingStream(self._context)
 
-    def _recorded(self) -> tuple[c_void_p, c_void_p, int]:
-        """The graph that is being recorded, and the nodes that the next one depends on."""
+    def _capture_info(self) -> tuple[c_void_p, c_void_p, int]:
+        """Return the graph that is being captured, and the nodes that the next one depends on with their number."""
         status, identity, count = c_int(), c_uint64(), c_size_t()
         graph, nodes = c_void_p(), c_void_p()
         call(
@@ -279,16 +279,18 @@ class RecordingStream(Stream):
         return graph, nodes, count.value
 
     def condition(self) -> int:
-        """A handle for a conditional node that is recorded here, by which kernels say what that does."""
+        """Create the handle of a conditional node, which kernels set."""
         handle = c_uint64()
-        call("cuGraphConditionalHandleCreate", byref(handle), self._recorded()[0], self._context, 0, 0)
+        call("cuGraphConditionalHandleCreate", byref(handle), self._capture_info()[0], self._context, 0, 0)
         return handle.value
 
     def conditional(self, handle: int, kind: str, bodies: Sequence[Callable[[RecordingStream], None]]) -> None:
-        """Record a node with bodies, each of which is a function that starts work in the stream that it is passed: one
-        that runs again as long as the word of the handle is not zero ("while"), or the one which that is the index of
-        ("switch")."""
-        graph, before, count = self._recorded()
+        """Capture a conditional node. Each of `bodies` starts work in the stream that it receives.
+
+        A "while" node repeats its body while the value of the handle is not zero; a "switch" node runs the body with
+        that index.
+        """
+        graph, before, count = self._capture_info()
         parameters, node = records.node_parameters(handle, kind, len(bodies), self._context), c_void_p()
         call("cuGraphAddNode", byref(node), graph, before, count, byref(parameters))
         call("cuStreamUpdateCaptureDependencies", self.handle, byref(node), 1, records.ONLY_THESE)
@@ -301,7 +303,7 @@ class RecordingStream(Stream):
 
 
 class Entry:
-    """The code of a kernel on a GPU for as long as this is referenced, and the shape of its grid."""
+    """Kernel that is loaded on a GPU as long as this object exists, and the shape of its grid."""
 
     def __init__(self, driver: Driver, module: c_void_p, handle: c_void_p, code: Code) -> None:
         self._driver, self._module, self.handle = driver, module, handle
@@ -309,44 +311,43 @@ class Entry:
         self.size = len(code.binary)
 
     def __del__(self) -> None:
-        if self._driver.process == os.getpid() and library is not None:  # else the process ends, or is another one
+        if self._driver.process == os.getpid() and library is not None:  # otherwise the process ends, or is a fork
             self._driver._release("cuModuleUnload", self._module)
 
 
 class Graph:
-    """Recorded work, which is started as a whole; it keeps what it uses."""
+    """Instantiated graph of captured work."""
 
     def __init__(self, driver: Driver, handle: c_void_p) -> None:
         self._driver, self.handle = driver, handle
 
     def __del__(self) -> None:
-        if self._driver.process == os.getpid() and library is not None:  # else the process ends, or is another one
+        if self._driver.process == os.getpid() and library is not None:  # otherwise the process ends, or is a fork
             self._driver._release("cuGraphExecDestroy", self.handle)
 
 
 class Event:
-    """A moment in the work of a GPU; its time is known only if it is `timed`. One that was never marked has
-    happened."""
+    """Event in the work of a GPU; it has a time if it is `timed`. An event that was never recorded has happened."""
 
     def __init__(self, driver: Driver, timed: bool = True) -> None:
         self._driver, self.handle = driver, c_void_p()
         call("cuEventCreate", byref(self.handle), 0 if timed else _NOT_TIMED)
 
     def synchronize(self) -> None:
-        """Wait until it has happened."""
+        """Wait until the event has happened."""
         call("cuEventSynchronize", self.handle)
 
     def has_happened(self) -> bool:
-        """Whether nobody would wait for it."""
+        """Return whether the event has happened."""
         return bool(library().cuEventQuery(self.handle) != _NOT_READY)  # type: ignore[union-attr]
 
     def __del__(self) -> None:
-        if self._driver.process == os.getpid() and library is not None:  # else the process ends, or is another one
+        if self._driver.process == os.getpid() and library is not None:  # otherwise the process ends, or is a fork
             self._driver._release("cuEventDestroy_v2", self.handle)
 
 
 class _Current(threading.local):
-    """The GPU that calls of this thread are about."""
+    """The GPU whose context is current in this thread."""
 
     driver: Driver | None = None
 
@@ -355,7 +356,7 @@ _current = _Current()
 
 
 class Driver:
-    """One GPU of this process: its context, the stream of its work, and one in which work is recorded."""
+    """GPU of this process: its context, the stream of its work, and one for captures."""
 
     def __init__(self, index: int) -> None:
         self.process = os.getpid()
@@ -366,89 +367,89 @@ class Driver:
         self._enter()
         self._stream, self._recording = Stream(), RecordingStream(context)
         self._recording_lock = held(threading.RLock())
-        # What is not returned to others yet, and when it can be.
+        # Objects that are kept alive, and the events that release them.
         self._holding: deque[tuple[Event, Any]] = deque()
-        # How often all work was known to have ended.
+        # Number of synchronizations: work of an earlier epoch has ended.
         self.epoch = 0
-        # How collectives with other processes are waited for, if some are under way.
+        # Waits for pending collectives with other processes, if there are any.
         self.with_others: Callable[[Callable[[], bool]], None] | None = None
         self._start = library().cuGraphLaunch  # type: ignore[union-attr]
 
     def _enter(self) -> None:
-        """Calls of this thread are about this GPU."""
+        """Make the context of this GPU current in this thread."""
         if self.process != os.getpid():
             raise JaxRuntimeError(
-                "A process that was forked from one that uses a GPU cannot use it.",
+                "A process that was forked from one that uses a GPU cannot use the GPU.",
                 fix="start processes before the GPU is used, or with multiprocessing's method 'spawn'",
             )
         call("cuCtxSetCurrent", self._context)
         _current.driver = self
 
     def _release(self, name: str, handle: Any) -> None:
-        """Give something back, which after an error of the GPU cannot fail in a way that anybody could mend."""
+        """Destroy a handle. Errors are ignored: after an error of the GPU there is no remedy."""
         self._enter()
         getattr(library(), name)(handle)
 
     def in_thread(self, work: Callable[[], Made]) -> Made:
-        """What a function returns in a thread that may not have used this GPU yet."""
+        """Call a function with the context of this GPU current, in any thread."""
         self._enter()
         return work()
 
     @functools.cached_property
     def capability(self) -> tuple[int, int]:
-        """Its compute capability, such as (9, 0)."""
+        """Compute capability, such as (9, 0)."""
         return self.attribute(_MAJOR), self.attribute(_MINOR)
 
     # -- memory ----------------------------------------------------------------------------------------------------
 
     def allocate(self, size: int) -> int:
-        """Memory of so many bytes; returns its address."""
+        """Allocate memory; return its address."""
         self._enter()
         address = c_uint64()
         call("cuMemAlloc_v2", byref(address), size)
         return address.value
 
     def free(self, address: int) -> None:
-        """Give memory back. It waits for all work."""
+        """Free memory. This waits for all work."""
         self._enter()
         call("cuMemFree_v2", address)
 
     def memory_left(self) -> tuple[int, int]:
-        """How many bytes are free, and how many there are."""
+        """Return the free and the total bytes."""
         self._enter()
         free, total = c_size_t(), c_size_t()
         call("cuMemGetInfo_v2", byref(free), byref(total))
         return free.value, total.value
 
     def copy_in(self, address: int, value: np.ndarray) -> None:
-        """The bytes of a contiguous array of the host to an address. When this returns, the array may change."""
+        """Copy a contiguous array of the host to an address. The array may change when this returns."""
         self._enter()
         self.copies.copy_in(address, value)
 
     def copy_out(self, value: np.ndarray, address: int) -> None:
-        """The bytes at an address into a contiguous array of the host, once all work before has ended."""
+        """Copy device memory to a contiguous array of the host, after all earlier work has ended."""
         self._enter()
         self._wait_for_work()
         self.copies.copy_out(value, address)
 
     def copy_out_together(self, pairs: Sequence[tuple[np.ndarray, int]]) -> None:
-        """Several small arrays, each from an address, for which the host waits once."""
+        """Copy device memory to several small arrays, with one wait."""
         self._enter()
         wait_for_others(self)
         self.copies.copy_out_together(pairs)
 
     def copy_out_later(self, value: np.ndarray, address: int, holds: Any) -> Future[None]:
-        """The same in another thread, which holds an object until then."""
+        """Copy device memory to an array in another thread, which keeps `holds` alive until then."""
         self._enter()
         return self.copies.copy_out_later(value, address, holds)
 
     @functools.cached_property
     def copies(self) -> Copies:
-        """The copies between this GPU and the host."""
+        """Copies between this GPU and the host."""
         return Copies(self, self._enter)
 
-    def pinned(self, size: int) -> int:
-        """The address of new memory of the host that the GPU reads and writes."""
+    def allocate_pinned(self, size: int) -> int:
+        """Allocate page-locked memory of the host; return its address."""
         address = c_void_p()
         call("cuMemHostAlloc", byref(address), size, 0)
         assert address.value is not None
@@ -456,58 +457,58 @@ class Driver:
 
     @property
     def stream(self) -> Stream:
-        """The stream of all work."""
+        """Stream of all work."""
         return self._stream
 
     def new_stream(self) -> Stream:
-        """Another stream, whose work is beside that of others."""
+        """Create another stream, whose work runs concurrently."""
         self._enter()
         return Stream()
 
     @functools.cached_property
     def beside(self) -> Stream:
-        """The stream of collectives that are beside the work of programs."""
+        """Stream of collectives that run concurrently with programs."""
         return self.new_stream()
 
     def begin_beside(self) -> None:
-        """What is started beside the work from now on begins when the work that was started so far has ended."""
+        """Make later work of the stream `beside` wait for all work so far."""
         event = self.event(timed=False)
         self._stream.mark(event)
         self.beside.wait(event)
 
     def mark_beside(self) -> Event:
-        """When what was started beside the work so far has ended."""
+        """Return an event that happens when the work so far of the stream `beside` has ended."""
         event = self.event(timed=False)
         self.beside.mark(event)
         return event
 
     def follow_beside(self, event: Event) -> None:
-        """Work that is started from now on begins when an event beside it has happened."""
+        """Make later work wait for an event of the stream `beside`."""
         self._enter()
         self._stream.wait(event)
 
     def copy(self, target: int, source: int, size: int) -> None:
-        """Start copying bytes on the GPU."""
+        """Start a copy within the GPU."""
         self._enter()
         self._stream.copy(target, source, size)
 
     def copy_rows(self, target: int, target_pitch: int, source: int, source_pitch: int, width: int, rows: int) -> None:
-        """Start copying rows of so many bytes on the GPU, which begin every so many bytes."""
+        """Start a 2D copy within the GPU: rows of `width` bytes at these pitches."""
         self._enter()
         self._stream.copy_rows(target, target_pitch, source, source_pitch, width, rows)
 
     @property
     def handle(self) -> c_void_p:
-        """The stream of all work, for libraries."""
+        """Handle of the stream of all work, for libraries."""
         return self._stream.handle
 
     def fill(self, target: int, size: int) -> None:
-        """Start filling bytes with zeros."""
+        """Start filling memory with zeros."""
         self._enter()
         self._stream.fill(target, size)
 
     def set_word(self, address: int, value: int) -> None:
-        """Start writing a number of 32 bits."""
+        """Start writing a 32-bit word."""
         self._enter()
         self._stream.set_word(address, value)
 
@@ -515,30 +516,31 @@ class Driver:
 
     @functools.cached_property
     def code(self) -> GpuCode:
-        """The code that is on this GPU."""
+        """Kernels that are loaded on this GPU."""
         return GpuCode(self)
 
     @functools.cached_property
     def code_version(self) -> str:
-        """What code depends on besides its text: who assembles it, and for which GPU."""
+        """Key of the assembler and the GPU, on which machine code depends besides its text."""
         version = _version(library())
         return f"driver {version} {driver_release()} sm_{self.capability[0]}{self.capability[1]}"
 
     def make_code(self, sources: Mapping[str, Kernel | LoopCode | NodeCode], target: Target) -> dict[str, Code]:
-        """The code of kernels, loops and nodes, by name: one module each, so that several threads can make them."""
+        """Compile kernels, loops and nodes, by name: one module each, so that several threads can work."""
         shapes = {
             name: (*lower.launch_shape(each, target), lower.launch_bytes(each, target))
             for name, each in sources.items()
         }
         texts = {name: functools.partial(lower.source_text, name, source, target) for name, source in sources.items()}
         deciding = [name for name, source in sources.items() if isinstance(source, NodeCode)]
-        # What decides for nodes calls a function that the driver knows when it loads PTX, and its linker does not.
+        # Code that sets conditional handles calls a function that the driver resolves when it loads PTX; its linker
+        # does not.
         found = {name: ptx.ptx(texts.pop(name)(), target).encode() + b"\0" for name in deciding}
-        found |= zip(texts, ptx.assemble_all(list(texts.values()), target, self._assembled), strict=True)
+        found |= zip(texts, ptx.assemble_all(list(texts.values()), target, self._assemble), strict=True)
         return {name: Code(found[name], *shape) for name, shape in shapes.items()}
 
-    def _assembled(self, text: str) -> bytes:
-        """The machine code of PTX, by the driver's assembler; several threads may be in it."""
+    def _assemble(self, text: str) -> bytes:
+        """Assemble PTX to machine code by the driver; several threads may do so at once."""
         self._enter()
         log = ctypes.create_string_buffer(_LOG_SIZE)
         options = (c_int * 2)(_ERROR_LOG, _ERROR_LOG_SIZE)
@@ -559,7 +561,7 @@ class Driver:
             call("cuLinkDestroy", state)
 
     def load(self, name: str, code: Code) -> Entry:
-        """Code in the memory of the GPU."""
+        """Load code to the GPU."""
         self._enter()
         module, function = c_void_p(), c_void_p()
         call("cuModuleLoadData", byref(module), code.binary)
@@ -570,23 +572,23 @@ class Driver:
 
     @functools.cached_property
     def name(self) -> str:
-        """Which GPU it is, and what it is called."""
-        return f"GPU {self._device.value}: {name_of(self._device.value)}"
+        """Number and name of the GPU."""
+        return f"GPU {self._device.value}: {get_name(self._device.value)}"
 
     def attribute(self, index: int) -> int:
-        """One of the numbers that the driver knows of a GPU."""
+        """Return a device attribute of the driver."""
         found = c_int()
         call("cuDeviceGetAttribute", byref(found), index, self._device)
         return found.value
 
     @functools.cached_property
     def processors(self) -> int:
-        """How many blocks of threads run at once at least."""
+        """Number of multiprocessors."""
         return self.attribute(_PROCESSORS)
 
     def figures(self, entry: Entry) -> dict[str, float]:
-        """What a kernel takes of a processor: registers and bytes of each thread, shared memory of each block, and the
-        part of all threads that are there at once."""
+        """Return the resources of a kernel: registers and local bytes of a thread, shared bytes of a block, and the
+        occupancy."""
         self._enter()
         found = {"blocks": float(entry.blocks), "threads": float(entry.threads)}
         value = c_int()
@@ -606,13 +608,13 @@ class Driver:
 
     @functools.cached_property
     def libraries(self) -> LibraryCalls:
-        """The calls of libraries on this GPU."""
+        """Calls of libraries on this GPU."""
         self._enter()
-        return LibraryCalls(self, ROUTINES, gpu=name_of(self._device.value))
+        return LibraryCalls(self, ROUTINES, gpu=get_name(self._device.value))
 
     @property
     def library_names(self) -> frozenset[str]:
-        """The libraries that there are."""
+        """Names of the installed libraries."""
         return present()
 
     def call(self, prepared: PreparedCall, addresses: Sequence[int], workspace: int) -> None:
@@ -621,13 +623,15 @@ class Driver:
         self._stream.call(prepared, addresses, workspace)
 
     def copy_in_stream(self, stream: Any, target: int, source: int, size: int) -> None:
-        """Start copying bytes on the GPU, in a stream."""
+        """Start a copy within the GPU in a given stream."""
         call("cuMemcpyDtoDAsync_v2", target, source, size, stream)
 
     @contextmanager
     def scratch(self, size: int) -> Iterator[int]:
-        """The address of memory for a while, filled with numbers that are not large in any format of floats. They are
-        random, since a GPU that multiplies the same numbers over and over needs less power, and is quicker."""
+        """Allocate memory in the block, filled with numbers that are not large in any float format; yield its address.
+
+        They are random: a GPU that multiplies the same numbers repeatedly needs less power, and is faster.
+        """
         rng = np.random.default_rng(0)
         words = rng.choice(np.array([0x3C00, 0xBC00], np.uint16), 1 << 16) | rng.integers(0, 256, 1 << 16, np.uint16)
         whole = -(-max(size, 1) // words.nbytes) * words.nbytes
@@ -643,21 +647,23 @@ class Driver:
         finally:
             self.free(address)
 
-    def seconds_of(self, work: Callable[[Any], None], repetitions: int, rounds: int, hopeless: float) -> float:
-        """The seconds of work that a function starts in a stream: the best of some rounds of repetitions, or of the
-        first ones, if these took longer than is `hopeless`. It is recorded, so that the GPU does not wait for the host,
-        which may be compiling."""
+    def measure_seconds(self, work: Callable[[Any], None], repetitions: int, rounds: int, hopeless: float) -> float:
+        """Return the seconds of the work that a function starts in a stream, the best of several rounds of repetitions.
+
+        The rounds end early if one takes longer than `hopeless`. The work is captured, so that the GPU does not wait
+        for the host, which may be compiling.
+        """
         self._enter()
-        work(self._stream.handle)  # loads what is loaded on first use
+        work(self._stream.handle)  # loads what libraries load on first use
         first, last = Event(self), Event(self)
 
-        def repeated(stream: Stream) -> None:
+        def repeat(stream: Stream) -> None:
             stream.mark(first)
             for _ in range(repetitions):
                 work(stream.handle)
             stream.mark(last)
 
-        graph = self.record(repeated)
+        graph = self.record(repeat)
         best = float("inf")
         for _ in range(rounds):
             self.start(graph)
@@ -671,11 +677,11 @@ class Driver:
 
     @functools.cached_property
     def conditional_nodes(self) -> frozenset[str]:
-        """The kinds of conditional nodes that graphs have."""
+        """Kinds of conditional nodes that the driver supports in graphs."""
         return known_nodes(_version(library()))
 
     def record(self, work: Callable[[RecordingStream], None]) -> Graph:
-        """What a function starts in the stream that it is passed, recorded and not run."""
+        """Capture the work that a function starts in the stream that it receives, without running it."""
         self._enter()
         graph, handle = c_void_p(), c_void_p()
         with self._recording_lock:
@@ -693,43 +699,43 @@ class Driver:
         return result
 
     def start(self, graph: Graph) -> None:
-        """Start recorded work."""
+        """Start a graph."""
         if _current.driver is not self:
             self._enter()
         status = self._start(graph.handle, self._stream.handle)
         if status in _OTHER_CONTEXT:
-            # Somebody else has changed which GPU this thread is about.
+            # Another library has changed the current context of this thread.
             self._enter()
             status = self._start(graph.handle, self._stream.handle)
         if status:
             raise_error("cuGraphLaunch", status)
 
-    # -- streams of others -----------------------------------------------------------------------------------------
+    # -- streams of other libraries --------------------------------------------------------------------------------
 
     @property
     def stream_handle(self) -> int:
-        """The stream of all work, for other libraries."""
+        """Handle of the stream of all work as an integer, for other libraries."""
         handle = self._stream.handle.value
         assert handle is not None
         return handle
 
     def precede(self, stream: int) -> None:
-        """A stream of another library waits for the work that was started so far."""
+        """Make a stream of another library wait for all work so far."""
         event = self.event(timed=False)
         self._stream.mark(event)
         call("cuStreamWaitEvent", stream, event.handle, 0)
 
     def follow(self, stream: int) -> None:
-        """What is started from now on waits for the work of another library's stream. A stream that is gone has no
-        work."""
-        if self.process != os.getpid() or library is None:  # the process ends, or is another one
+        """Make later work wait for the work of another library's stream. A stream that does not exist any more has
+        none."""
+        if self.process != os.getpid() or library is None:  # the process ends, or is a fork
             return
         event = self.event(timed=False)
         if not library().cuEventRecordWithFlags(event.handle, stream, 0):  # type: ignore[union-attr]
             self._stream.wait(event)
 
     def hold(self, value: Any) -> None:
-        """Keep an object until the work that was started so far has ended."""
+        """Keep an object alive until all work so far has ended."""
         if self.process != os.getpid() or library is None:
             return
         event = self.event(timed=False)
@@ -741,17 +747,17 @@ class Driver:
     # -- times -----------------------------------------------------------------------------------------------------
 
     def event(self, timed: bool = True) -> Event:
-        """A new event."""
+        """Create an event."""
         self._enter()
         return Event(self, timed)
 
     def mark(self, event: Event) -> None:
-        """Have an event happen when what was started before has ended."""
+        """Record an event: it happens when all earlier work has ended."""
         self._enter()
         self._stream.mark(event)
 
     def nanoseconds_between(self, first: Event, last: Event) -> int:
-        """The time between two events that have happened, to about half a microsecond."""
+        """Return the time between two events that have happened, to about half a microsecond."""
         self._enter()
         milliseconds = c_float()
         call("cuEventElapsedTime", byref(milliseconds), first.handle, last.handle)
@@ -761,20 +767,20 @@ class Driver:
 
     @functools.cached_property
     def interrupts(self) -> Interrupts:
-        """What ends loops that are one kernel; there is nothing if none was started."""
+        """Interruption of loops that are one kernel; created with the first such loop."""
         self._enter()
         return Interrupts(self)
 
     def _wait_for_work(self) -> None:
-        """Wait until all work has ended, if there are collectives with other processes, so that what happens to these
-        is seen; or loops that may take long, so that signals are."""
+        """Wait until all work has ended, if that must notice failures of other processes in collectives, or signals
+        during long loops."""
         wait_for_others(self)
         if "interrupts" in self.__dict__:
             self.interrupts.wait()
             self.epoch += 1
 
     def synchronize(self) -> None:
-        """Wait until all work that was started has ended."""
+        """Wait until all work has ended."""
         self._enter()
         self._wait_for_work()
         call("cuStreamSynchronize", self._stream.handle)
@@ -782,7 +788,7 @@ class Driver:
         self.epoch += 1
 
     def is_idle(self) -> bool:
-        """Whether all work that was started has ended."""
+        """Return whether all work has ended."""
         self._enter()
         status = library().cuStreamQuery(self._stream.handle)  # type: ignore[union-attr]
         return bool(status != _NOT_READY)

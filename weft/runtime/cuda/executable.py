@@ -1,8 +1,8 @@
-"""A compiled program on a GPU.
+"""Executables of programs on GPUs.
 
-A program is recorded as a graph, for each set of addresses that it is called with more than once; starting a graph
-takes as long as starting one kernel. Where steps are known only when they run, and no node of a graph decides about
-them, they are started one after the other, and loops and branches are chosen by the host.
+A program is captured as a graph for each set of addresses that it is called with more than once; starting a graph takes
+as long as starting one kernel. Programs with loops or branches that no conditional node expresses are started step by
+step, and the host decides these.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from weft.runtime.array import ConcreteArray, array_at, copied, put
 from weft.runtime.cuda.flags import PendingFlag
 from weft.runtime.cuda.memory import Block, CudaMemory
 from weft.runtime.cuda.node_recorder import NodeRecorder
-from weft.runtime.cuda.prepared import PreparedSteps, prepared
+from weft.runtime.cuda.prepared import PreparedSteps, prepare_steps
 from weft.runtime.cuda.tapes import Tapes
 from weft.runtime.cuda.timing import StepTimer
 from weft.runtime.device import Placement
@@ -63,31 +63,34 @@ if TYPE_CHECKING:
 else:
     inspection = lazy("weft.runtime.cuda.inside")
 
-# Graphs of a program on a GPU, by addresses; and addresses that it was called with once.
+# Most graphs of a program on a GPU, by addresses; and most sets of addresses that it was called with once.
 MOST_GRAPHS, MOST_SEEN = 8, 64
-# Single events that a trace has of one run.
+# Most single events in the trace of one run.
 MOST_EVENTS = 200_000
-# Bytes of the words that the loops of a program share, and where the second one is.
+# Bytes of the words that the loops of a program share, and the offset of the second word.
 LOOP_STATE, LOOKED = 16, 8
 
 
 class LoadedProgram:
-    """A program in the memory of one GPU: the code of its kernels, its constants, and its graphs by the addresses of
-    arguments, results that are no donated argument, temporaries, and the flag of checks if there is one."""
+    """Program that is loaded on one GPU: its kernels, constants and graphs.
+
+    Graphs are cached by the addresses of arguments, of results without a donated argument, of temporaries, and of the
+    error flag if there is one.
+    """
 
     def __init__(self, compilation: Compilation, memory: CudaMemory) -> None:
         self.compilation = compilation
         self.program, self.memory, self.driver = compilation.program, memory, memory.driver
         self.stats = CodeStats()
-        self.prepared = prepared(compilation, self.driver, self.stats)
-        # What the blocks of a loop count their arrivals with, and when nodes have last looked for interrupts.
+        self.prepared = prepare_steps(compilation, self.driver, self.stats)
+        # The arrival counter of the blocks of a loop, and the time at which nodes last checked for interrupts.
         self.loop_state = memory.take(LOOP_STATE)
         self.driver.fill(self.loop_state.address, LOOP_STATE)
         self.temporary_bytes = self.prepared.temporary_bytes
         constants = np.zeros(self.program.constant_bytes, np.uint8)
         for slot, array in zip(self.program.constant_slots, self.program.constants, strict=True):
             constants[slot.offset : slot.offset + slot.size] = array.reshape(-1).view(np.uint8)
-        self._constants = memory.copied(constants, constants.shape)
+        self._constants = memory.allocate_copy(constants, constants.shape)
         self.frame = CallFrame(self.program, self._constants.address)
         self.graphs: dict[tuple[int, ...], Any] = {}
         self._seen: dict[tuple[int, ...], None] = {}
@@ -95,13 +98,13 @@ class LoadedProgram:
         self._has_run = False
 
     def start(self, addresses: tuple[int, ...], tapes: Tapes | None = None) -> None:
-        """Start the program on these addresses. `tapes` has the entries of those among its arguments and results."""
+        """Start the program on these addresses. `tapes` has the entries of the tapes among arguments and results."""
         graph = self.graphs.get(addresses)
         if graph is not None:
             self.driver.start(graph)
         elif self.prepared.can_record and (addresses in self._seen or (self.prepared.nodes and self._has_run)):
-            # The host would wait for what nodes decide. In the first run it does: what libraries load on first use is
-            # not loaded while a graph is recorded.
+            # Without nodes the host waits for conditions. In the first run it does: libraries cannot load during a
+            # capture what they load on first use.
             self._seen.pop(addresses, None)
             graph = self.driver.record(lambda stream: self._run(addresses, stream, recorded=True))
             while len(self.graphs) >= MOST_GRAPHS:
@@ -115,16 +118,18 @@ class LoadedProgram:
             self._run(addresses, self.driver, tapes=tapes)
 
     def run_timed(self, addresses: tuple[int, ...], tapes: Tapes | None = None, events: int | None = None) -> StepLog:
-        """Run the program on these addresses, wait for it, and return how long each step took, with so many single
-        events (default: one for each step if somebody records them). Steps are in a graph where that can be, in which
-        the GPU does not wait for the host."""
+        """Run the program on these addresses, wait for it, and return the times of its steps.
+
+        The log has at most `events` single events (default: only if a profiler records them). Steps are in a graph if
+        possible, in which the GPU does not wait for the host.
+        """
         if events is None:
             events = MOST_EVENTS if spans.wants_events() else 0
         self.complete()
         log = StepLog(list(self.prepared.timed), events, self.driver.name)
         self.driver.synchronize()
         with spans.run_of(self, self.program.name, log):
-            # What libraries load on first use is not loaded while a graph is recorded.
+            # Libraries cannot load during a capture what they load on first use.
             recorded = self._timed_graph(addresses) if self.prepared.can_record and self._has_run else None
             began = spans.now()
             if recorded is None:
@@ -137,13 +142,13 @@ class LoadedProgram:
         return log
 
     def complete(self) -> None:
-        """Have steps with their lines: who times them asks for these."""
+        """Restore the source lines of the steps, which timing needs."""
         self.compilation.complete()
         if self.prepared.steps is not self.program.steps:
-            self.prepared = prepared(self.compilation, self.driver, CodeStats())
+            self.prepared = prepare_steps(self.compilation, self.driver, CodeStats())
 
     def _timed_graph(self, addresses: tuple[int, ...]) -> tuple[Any, StepTimer]:
-        """The graph with events between its steps."""
+        """Return the graph with events between its steps, and their timer."""
         found = self._timed_graphs.get(addresses)
         if found is None:
             timer = StepTimer(self.driver, recorded=True)
@@ -161,7 +166,7 @@ class LoadedProgram:
         tapes: Tapes | None = None,
         recorded: bool = False,
     ) -> None:
-        """Start the steps, in the stream of the GPU or in one that is recorded."""
+        """Start the steps in the GPU's stream, or in one that captures them."""
         self._has_run = True
         count = len(self.program.arguments)
         steps = self.prepared
@@ -178,32 +183,38 @@ class LoadedProgram:
 
 
 class CudaExecutable:
-    """A program for GPUs, which is loaded to each GPU that it is called on. Calling it takes arrays (donated ones as
-    blocks), and returns arrays."""
+    """Executable for GPUs. It is loaded to each GPU that it is called on.
+
+    A call takes arrays (donated ones as blocks), and returns arrays.
+    """
+
+    asynchronous = False  # every call returns before the program has run
 
     def __init__(self, compilation: Compilation, again: Callable[[], Any] | None = None) -> None:
         self.compilation = compilation
         self.program = compilation.program
         self.again = again
-        self.compile_stats: list[CodeStats] = []  # what its code took on each GPU
+        self.compile_stats: list[CodeStats] = []  # cost of the code on each GPU
         self.in_types: list[Any] = [v.aval for v in compilation.traced.invars]
         self.out_types: list[Any] = [v.aval for v in compilation.traced.outvars]
-        # Until somebody has looked at the flag of a run.
+        # They are needed until the error flag of the run has been checked.
         self.holds_arguments = compilation.flagged
         self.has_tapes = any(isinstance(t, TapeType) for t in (*self.in_types, *self.out_types))
         self._loaded: dict[CudaMemory, LoadedProgram] = {}
 
     def __call__(self, arrays: Sequence[Any], donate: Callable[[], None] | None, placement: Placement) -> list[Any]:
-        """Start the program on arrays; returns arrays at a placement. `donate` is called when all memory is there and
-        before donated memory is overwritten."""
-        loaded = self.loaded(placement.memory)
+        """Start the program on arrays; return arrays at a placement.
+
+        `donate` is called when all memory is allocated and before donated memory is overwritten.
+        """
+        loaded = self.load(placement.memory)
         return self._call(arrays, donate, placement, loaded.run_timed if config.profiling else loaded.start)[0]
 
-    def timed(
+    def run_timed(
         self, arrays: Sequence[Any], events: int, donate: Callable[[], None] | None, placement: Placement
     ) -> tuple[list[Any], StepLog]:
-        """As a call, with a log of how long each step took, and of so many single events."""
-        loaded = self.loaded(placement.memory)
+        """Call the program, and return its results and the times of its steps, with at most `events` single events."""
+        loaded = self.load(placement.memory)
         return self._call(
             arrays, donate, placement, lambda addresses, tapes: loaded.run_timed(addresses, tapes, events)
         )
@@ -215,11 +226,11 @@ class CudaExecutable:
         placement: Placement,
         start: Callable[[tuple[int, ...], Tapes], Any],
     ) -> tuple[list[Any], Any]:
-        """The results of a call, and what the function that starts it returned."""
+        """Return the results of a call, and the value of the function that starts it."""
         memory: CudaMemory = placement.memory
         tapes = Tapes(memory)
         operands: list[Any] = [
-            a if type(a) is Block else tapes.handle_of(a) if isinstance(t, TapeType) else operand(a, t, placement)
+            a if type(a) is Block else tapes.put_tape(a) if isinstance(t, TapeType) else operand(a, t, placement)
             for a, t in zip(arrays, self.in_types, strict=True)
         ]
         addresses = [a.address if type(a) is Block else a._pointer for a in operands]
@@ -227,15 +238,15 @@ class CudaExecutable:
         outputs: list[int] = []
         for aval, alias in zip(self.out_types, self.program.aliases, strict=True):
             what = f"result {len(results)} ({aval.short()})"
-            block = self._taken(memory, byte_size(aval), what) if alias is None else operands[alias]
+            block = self._take(memory, byte_size(aval), what) if alias is None else operands[alias]
             results.append(array_at(placement, None, aval, block, block.address))
             if alias is None:
                 outputs.append(block.address)
-        # It goes back to the pool at once; what takes it next comes later in the stream.
-        loaded = self.loaded(memory)
-        temporaries = self._taken(memory, loaded.temporary_bytes, "the temporaries")
+        # It returns to the pool at once: its next user comes later in the stream.
+        loaded = self.load(memory)
+        temporaries = self._take(memory, loaded.temporary_bytes, "the temporaries")
         flags = [] if loaded.prepared.flag is None else [memory.take(1)]
-        # Arguments that are donated are gone when somebody looks at the flag; their memory is not.
+        # Donated arguments are deleted when the flag is checked; their memory is not.
         blocks = [a if type(a) is Block else a._memory for a in operands] if flags else []
         held = [array_at(placement, None, *each) for each in zip(self.in_types, blocks, addresses, strict=False)]
         if donate is not None:
@@ -244,26 +255,26 @@ class CudaExecutable:
         for flag in flags:
             memory.add_flag(PendingFlag(flag, partial(self._run_with_traps, held, placement)))
         found = [
-            tapes.tape_at(r._pointer, t) if isinstance(t, TapeType) else r
+            tapes.get_tape(r._pointer, t) if isinstance(t, TapeType) else r
             for r, t in zip(results, self.out_types, strict=True)
         ]
         return found, started
 
     def _run_with_traps(self, operands: Sequence[Any], placement: Placement) -> None:
-        """Run again and raise what the flag was set for."""
+        """Run the program with traps, and raise the error of the failed check."""
         assert self.again is not None
         self.again()(operands, None, placement)
 
-    def _taken(self, memory: CudaMemory, size: int, what: str) -> Block:
-        """Memory for a part of the program; the error says for which."""
+    def _take(self, memory: CudaMemory, size: int, what: str) -> Block:
+        """Allocate memory for `what`, which an error names."""
         try:
             return memory.take(size)
         except OutOfMemoryError as error:
             of, said = f"{what} of {self.program.name or 'the program'} on the GPU", error.received
         raise out_of_memory(of, size, f"{memory_summary(self)}\n{said}")
 
-    def loaded(self, memory: CudaMemory) -> LoadedProgram:
-        """The program on a GPU."""
+    def load(self, memory: CudaMemory) -> LoadedProgram:
+        """Return the program loaded on a GPU; load it on the first use."""
         found = self._loaded.get(memory)
         if found is None:
             found = self._loaded.setdefault(memory, LoadedProgram(self.compilation, memory))
@@ -273,31 +284,31 @@ class CudaExecutable:
         return found
 
     def _dump(self, folder: pathlib.Path, stats: CodeStats) -> None:
-        """Write what WEFT_DUMP asks for: LLVM text and PTX."""
+        """Write LLVM text and PTX for WEFT_DUMP."""
         inside = self.inside
         dump.write(folder / f"{dump.FIRST + 2}_llvm.ll", ";", stats.summary, inside.llvm())
         dump.write(folder / f"{dump.FIRST + 3}_assembly.ptx", "//", stats.summary, inside.assembly())
 
-    # -- looking inside --------------------------------------------------------------------------------------------
+    # -- inspection ------------------------------------------------------------------------------------------------
 
     @property
     def inside(self) -> CudaInside:
-        """The program at each level as text, and what it costs."""
+        """Inspector of the program: its texts and statistics."""
         return inspection.CudaInside(self)
 
-    def first_loaded(self) -> LoadedProgram:
-        """The program on the first GPU that it was loaded to."""
+    def get_first_loaded(self) -> LoadedProgram:
+        """Return the program on the first GPU that it was loaded to."""
         return next(iter(self._loaded.values()))
 
     def code_bytes(self) -> int:
-        """How large its code is on a GPU."""
-        return sum(entry.size for entry in self.first_loaded().prepared.entries.values())
+        """Return the bytes of its code on a GPU."""
+        return sum(entry.size for entry in self.get_first_loaded().prepared.entries.values())
 
     def optimise(self) -> None:
-        """There is no better code than what it has."""
+        """Do nothing: its code is the best there is."""
 
     def own_arguments(self, values: Sequence[Any], donated: Sequence[bool], placement: Placement) -> list[Any]:
-        """Arrays as arguments of a call; those that the program may overwrite are copies."""
+        """Convert values to arguments of a call; those that the program may overwrite are copied."""
         found: list[Any] = []
         for i, (value, aval) in enumerate(zip(values, self.in_types, strict=True)):
             array = operand(value, aval, placement)
@@ -307,7 +318,7 @@ class CudaExecutable:
 
 
 def operand(value: Any, aval: Any, placement: Placement) -> ConcreteArray:
-    """An argument on the GPU of a placement."""
+    """Return an argument as an array on the GPU of a placement."""
     if not isinstance(value, ConcreteArray):
         return copied(value, aval, placement)
     if value.is_deleted():
@@ -316,8 +327,11 @@ def operand(value: Any, aval: Any, placement: Placement) -> ConcreteArray:
 
 
 class Run:
-    """One run: its registers, which hold addresses and counters; `work` is where steps are started, and `timer` is
-    told of each. If it is `recorded`, loops and branches may be nodes of the graph."""
+    """One run of a program: its registers hold addresses and counters.
+
+    Steps are started in `work`, and `timer` measures each. In a `recorded` run, loops and branches may be conditional
+    nodes of the graph.
+    """
 
     def __init__(
         self,
@@ -340,11 +354,11 @@ class Run:
 
     @property
     def temporaries(self) -> int:
-        """The address of the temporaries."""
+        """Address of the temporaries."""
         return int(self.registers[TEMPORARIES])
 
     def scalar(self, slot: Slot, dtype: Any) -> Any:
-        """A number that the host needs: all work before it is waited for."""
+        """Read a number, after all earlier work has ended."""
         value = np.zeros(1, dtype)
         self.driver.copy_out(value, self.address(slot))
         return value[0]
@@ -402,12 +416,12 @@ class Run:
             case Wait():
                 pass
             case Communicate():
-                raise InternalError(f"{step.label} is a step of several devices together.", stage="run")
+                raise InternalError(f"{step.label} must be in a program for several devices.", stage="run")
             case _:
                 assert_never(step)
 
     def loop(self, code: LoopCode) -> None:
-        """A loop that is one kernel."""
+        """Start a loop that is one kernel."""
         if code.counts:
             self.work.fill(self.arrived, 4)
         addresses = [int(self.registers[a.register]) + a.offset for a in code.addresses]

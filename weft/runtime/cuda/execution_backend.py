@@ -62,8 +62,8 @@ class CudaExecutionBackend:
         return targets.of_capability(*driver.capability, driver.library_names)
 
     def limits(self, device: Device) -> Limits:
-        """What the units of the GPU do at their highest clock, and its memory."""
-        return inside.limits_of(get_driver(device))
+        """Return the peak performance of the GPU by its clock rates."""
+        return inside.get_limits(get_driver(device))
 
     @collector.without_collection
     def compile(
@@ -85,7 +85,7 @@ class CudaExecutionBackend:
 
         compilation = load.load_or_compile(plain, flags, self.target(device), options, again is not None, prepare)
         executable = executable_module.CudaExecutable(compilation, again)
-        executable.loaded(get_memory(device))
+        executable.load(get_memory(device))
         return executable
 
     def compile_for_devices(
@@ -105,7 +105,7 @@ class CudaExecutionBackend:
         self, parts: Any, owners: Sequence[int], arguments: Sequence[Any], results: Sequence[Any]
     ) -> Callable[..., list[tuple[bytes, Any]]]:
         raise NotSupportedError(
-            "The setting `reproducible` does not have more parts than GPUs yet.",
+            "The setting `reproducible` cannot have more parts than GPUs yet.",
             fix="weft.config.update('reproducible', 0), or a mesh of CPU devices",
         )
 
@@ -120,11 +120,11 @@ class CudaExecutionBackend:
         placement: Placement,
         length: int | None = None,
     ) -> Callable[[Sequence[Any]], list[Any]]:
-        """A function of arrays that runs the executable of one operation."""
+        """Return a function of arrays that runs the executable of one operation."""
         return dispatch.eager_call(executable, types, results, placement)
 
     def queued_call(self, executable: Any, constants: Any, donated: Any, placement: Placement) -> None:
-        """None: no call waits for its results."""
+        """Return None: no call waits for its results."""
 
     def write_call(
         self,

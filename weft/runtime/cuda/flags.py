@@ -1,9 +1,9 @@
-"""Checks of programs on GPUs: one flag for all of them, which is looked at where a value is read or waited for.
+"""Checks of programs on GPUs: one flag for all of them, which is read where a value is read or waited for.
 
 A program with checks (`docs/design/checks.md`) ends with a trap: a branch on a flag around a call of Python. On a GPU
-that call would make the host wait in every run. So the trap is left out, the flag is copied to memory of its own, and
-the arguments are held until somebody waits for the GPU anyway: if the flag is set then, the program with a trap for
-each check runs on them, and raises.
+that call would make the host wait in every run. So the trap is left out, the flag is copied to its own memory, and the
+arguments are held until the next wait for the GPU: if the flag is set then, the program with a trap for each check runs
+on them, and raises.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from weft.compiler.program.ir import Branch, Call, Slot, Step
 if TYPE_CHECKING:
     from weft.runtime.cuda.memory import Block
 
-# Runs whose flags were not looked at: whoever adds another one waits.
+# Most runs with unread flags: adding another one waits for the oldest.
 MOST_PENDING = 16
 
 
 def without_trap(steps: Sequence[Step]) -> tuple[list[Step], Slot | None]:
-    """The steps of a program with one flag but for its trap, and the flag; None if no check can fail."""
+    """Return the steps of a program without its trap, and its flag; None if no check can fail."""
     for i, step in enumerate(steps):
         if isinstance(step, Branch) and step.label == "check" and _calls_python(step):
             return [*steps[:i], *steps[i + 1 :]], step.index
@@ -37,13 +37,13 @@ def _calls_python(step: Branch) -> bool:
 
 @dataclass(frozen=True)
 class PendingFlag:
-    """The flag of a run that was started, and what runs it again to raise."""
+    """Flag of a run, and the function that runs it again to raise the error."""
 
     flag: Block
     again: Callable[[], Any]
 
     def check(self) -> None:
-        """Raise what the checks have found. All work before is waited for."""
+        """Wait for all earlier work, and raise the error of a failed check."""
         value = np.zeros(1, np.bool_)
         self.flag.owner.driver.copy_out(value, self.flag.address)
         if value[0]:

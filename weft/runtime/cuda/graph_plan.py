@@ -1,7 +1,7 @@
-"""How the steps of a program become a graph: which loops are unrolled in it, and which loops and branches are
-conditional nodes, so that the host waits for nobody.
+"""Plan of the graph of a program: the loops that are unrolled, and the loops and branches that are conditional nodes,
+so that the host never waits.
 
-Parameters of what a graph starts are fixed. So the slices of arrays that an iteration of a counted loop works on are
+Parameters of the nodes of a graph are fixed. So the slices of arrays that an iteration of a counted loop works on are
 copied to memory of the node and back, by the kernel that counts its iterations.
 """
 
@@ -31,37 +31,39 @@ from weft.compiler.target.cuda.library.calls import NOT_RECORDED
 from weft.compiler.target.cuda.loop_code import LoopCode
 from weft.compiler.target.cuda.node_code import THREADS, Advances, Chooses, Holds, SliceCopy
 
-# Steps that a graph has at most, and those of a counted loop that is unrolled in it.
+# Most steps of a graph, and of a counted loop that is unrolled in it.
 MOST_STEPS = LONGEST = 6000
-# Iterations of a counted loop that a body has at most, and its steps then: going from one body to the next takes as
-# long as some kernels.
+# Most iterations of a counted loop in the body of its node, and most steps of such a body: each run of a body costs as
+# much as some kernels.
 TOGETHER, STEPS_TOGETHER = 8, 64
-# Bytes of slices that an iteration may copy: these are microseconds, in which the host starts some kernels.
+# Most bytes of slices that an iteration copies: it takes microseconds, in which the host starts some kernels.
 MOST_COPIED = 8 << 20
-# Blocks of the kernel that copies them.
+# Most blocks of the kernel that copies them.
 MOST_BLOCKS = 1024
-# The first version of the driver that knows a kind of node.
+# First version of the driver that supports a kind of node.
 NODES = {"while": 12040, "switch": 12080}
-# Memory of nodes begins at multiples of this.
+# Alignment of the memory of nodes.
 ALIGNMENT = 256
 
 
 def known_nodes(version: int) -> frozenset[str]:
-    """The kinds of conditional nodes that a version of the driver has."""
+    """Return the kinds of conditional nodes that a version of the driver supports."""
     return frozenset(kind for kind, first in NODES.items() if version >= first)
 
 
 @dataclass(frozen=True)
 class Decision:
-    """A `while` loop or a branch that is a node."""
+    """`while` loop or branch that is a node."""
 
     code: Holds | Chooses
 
 
 @dataclass(frozen=True)
 class Counted:
-    """A counted loop that is a node, whose body has some iterations `together`. Its memory is at offsets in that of all
-    nodes: the two words that count, and for each of its slices a copy."""
+    """Counted loop that is a node, whose body has `together` iterations.
+
+    Its memory is at offsets in that of all nodes: two words for counting, and a copy of each of its slices.
+    """
 
     code: Advances
     together: int
@@ -76,7 +78,7 @@ Node: TypeAlias = Decision | Counted
 
 @dataclass(frozen=True)
 class GraphPlan:
-    """The graph of some steps: how many nodes it has, loops and branches that are conditional ones, and the bytes of
+    """Graph of some steps: the number of its nodes, the loops and branches that are conditional nodes, and the bytes of
     memory that these need."""
 
     steps: int
@@ -85,7 +87,7 @@ class GraphPlan:
 
 
 class _NotRecorded(Exception):
-    """A step that is known only when it runs, and by the host."""
+    """Signal that a step must be started by the host."""
 
 
 def graph_plan(
@@ -94,8 +96,10 @@ def graph_plan(
     kinds: Collection[str],
     alignment_of: Callable[[Slot], int],
 ) -> GraphPlan | None:
-    """The graph of steps, where some loops are one kernel, by conditional nodes of these kinds; None if there is
-    none. Counted loops are unrolled, unless there would be too many steps."""
+    """Plan the graph of steps with conditional nodes of these kinds; return None if a step must be started by the host.
+
+    Counted loops are unrolled, unless there would be too many steps; those of `loops` are one kernel.
+    """
     longest = LONGEST
     while longest:
         planner = _Planner(loops, kinds, alignment_of, longest)
@@ -112,8 +116,10 @@ def graph_plan(
 def is_unrolled(
     steps: Sequence[Step], loops: Mapping[Step, LoopCode], with_collectives: bool = False, least: int = 1
 ) -> bool:
-    """Whether steps are a graph in which all counted loops are unrolled, with at least so many steps. Collectives are
-    in it where one GPU runs alone, and nobody has to start them at the same time."""
+    """Return whether steps are a graph of at least `least` steps in which all counted loops are unrolled.
+
+    It may contain collectives if one GPU runs alone, so that no other has to start them at the same time.
+    """
     try:
         total, _ = _Planner(loops, (), with_collectives=with_collectives).steps(steps, 0)
     except _NotRecorded:
@@ -122,7 +128,7 @@ def is_unrolled(
 
 
 def steps_outside(steps: Sequence[Step], loops: Container[Step]) -> Iterator[Step]:
-    """All steps but those inside of loops that are one kernel."""
+    """Yield all steps except those inside of loops that are one kernel."""
     for step in steps:
         yield step
         if step not in loops:
@@ -131,8 +137,8 @@ def steps_outside(steps: Sequence[Step], loops: Container[Step]) -> Iterator[Ste
 
 
 class _Planner:
-    """Counts the steps of a graph, and finds its nodes. Loops of more than `longest` steps are not unrolled if they can
-    be nodes."""
+    """Planner that counts the steps of a graph and finds its conditional nodes. Loops of more than `longest` steps are
+    not unrolled if they can be nodes."""
 
     def __init__(
         self,
@@ -147,7 +153,9 @@ class _Planner:
         self.nodes: dict[Step, Node] = {}
 
     def steps(self, steps: Sequence[Step], offset: int) -> tuple[int, int]:
-        """How many steps a block has in the graph, and where the memory of its nodes ends that begins at an offset."""
+        """Return the number of steps of a block in the graph, and the end of its nodes' memory, which begins at
+        `offset`.
+        """
         total, end = 0, offset
         for step in steps:
             found, last = self.step(step, offset)
@@ -165,7 +173,7 @@ class _Planner:
             case Call() if step.routine == "host" or step.routine in NOT_RECORDED or step.routine in TAPE_ROUTINES:
                 raise _NotRecorded
             case Loop():
-                return self.counted(step, offset)
+                return self.counted_loop(step, offset)
             case While():
                 return self.while_loop(step, offset)
             case Branch():
@@ -188,23 +196,23 @@ class _Planner:
         return 3 + 2 * condition + body, max(first, second)
 
     def node(self, step: Step, node: Node) -> None:
-        """A step is a conditional node, if there are such nodes."""
+        """Make a step a conditional node; raise if that is impossible."""
         if node.code.kind not in self.kinds or any(isinstance(inner, Communicate) for inner in nested_steps([step])):
             raise _NotRecorded
         self.nodes[step] = node
 
     def inside(self, step: Step) -> Iterator[Step]:
-        """The steps in a loop."""
+        """Yield the steps in a loop."""
         for body in step.bodies:
             yield from steps_outside(body, self.loops)
 
     def reads(self, step: Step, counter: Any) -> bool:
-        """Whether a step itself reads a counter."""
+        """Return whether a step itself reads a counter."""
         if step in self.loops:
             return counter.index in self.loops[step].counters
         return isinstance(step, SetAddress | Count) and step.counter is counter
 
-    def counted(self, step: Loop, offset: int) -> tuple[int, int]:
+    def counted_loop(self, step: Loop, offset: int) -> tuple[int, int]:
         inside, end = self.steps(step.body, offset)
         length = step.count if isinstance(step.count, int) else None
         if length is not None and (length * inside <= self.longest or not self.kinds):
@@ -212,7 +220,7 @@ class _Planner:
         most = min(STEPS_TOGETHER, self.longest) // max(inside, 1)
         together = 1 if length is None else max(1, min(TOGETHER, most))
         try:
-            node, last = self.counted_node(step, together, end)
+            node, last = self.make_counted_node(step, together, end)
             self.node(step, node)
         except _NotRecorded:
             if length is None or length * inside > MOST_STEPS:
@@ -221,14 +229,14 @@ class _Planner:
         alone = 0 if length is None else length % together
         return 3 + (alone + together) * (inside + 1), last
 
-    def counted_node(self, step: Loop, together: int, offset: int) -> tuple[Counted, int]:
-        """The node of a counted loop, whose memory is at an offset, and where that ends."""
+    def make_counted_node(self, step: Loop, together: int, offset: int) -> tuple[Counted, int]:
+        """Return the node of a counted loop, whose memory begins at `offset`, and the end of that memory."""
         if Advances.kind not in self.kinds:
             raise _NotRecorded
         inside = list(self.inside(step))
         readers = [inner for inner in inside if self.reads(inner, step.counter)]
         slices = [inner for inner in readers if isinstance(inner, SetAddress)]
-        # The kernel writes the index where the body would do so first.
+        # The kernel writes the index if the body would do so first.
         counts = [inner for inner in _leading(step.body) if isinstance(inner, Count) and inner in readers]
         moving = {inner.target for inner in inside if isinstance(inner, SetAddress)}
         if len(slices) + len(counts) < len(readers) or any(each.base in moving for each in slices):
@@ -251,13 +259,13 @@ class _Planner:
         return Counted(code, together, offset, tuple(slices), tuple(copies), tuple(counts)), end
 
     def width(self, step: SetAddress) -> int:
-        """The bytes of the words that a slice is copied by."""
+        """Return the size of the words in which a slice is copied."""
         assert self.alignment_of is not None
         return math.gcd(16, self.alignment_of(step.base), step.stride, step.target.size)
 
 
 def _leading(body: Sequence[Step]) -> Iterator[Step]:
-    """The steps of a body before any that works."""
+    """Yield the steps of a body before the first one that does work."""
     for step in body:
         if not isinstance(step, SetAddress | Count):
             return

@@ -1,4 +1,4 @@
-"""What there is to see inside of an executable of GPUs. It is loaded when somebody looks: running takes none of it."""
+"""Inspection of an executable of GPUs. Loaded on demand; running does not need it."""
 
 from __future__ import annotations
 
@@ -12,44 +12,44 @@ from weft.compiler.target.cuda.loop_code import LoopCode
 from weft.compiler.target.cuda.lower import module_text, source_text
 from weft.compiler.target.cuda.ptx import ptx
 from weft.compiler.target.target import ANY
-from weft.runtime.cuda.code import Code, stored
-from weft.runtime.cuda.disassemble import disassembled
+from weft.runtime.cuda.code import Code, read_stored
+from weft.runtime.cuda.disassemble import disassemble
 from weft.runtime.inside import Inside, KernelCode, function_in
 from weft.runtime.limits import Limits
 
-# Attributes of a GPU: kilohertz of its processors and of its memory, bits that are transferred at once.
+# Attributes of a GPU: clock rates of its multiprocessors and memory in kHz, width of its memory bus in bits.
 CLOCK, MEMORY_CLOCK, MEMORY_BITS, PROCESSORS, THREADS = 13, 36, 37, 16, 39
 CLOCKS, CLOCKS_MAGIC = ".c", b"weft gpu clocks 1\n"
-# Fused multiply-adds that a processor starts in a cycle, by the compute capability from which on it does: of float32,
-# and of 16-bit floats by the units that libraries use.
+# Fused multiply-adds per multiprocessor and cycle, by the first compute capability: of float32, and of 16-bit floats by
+# tensor cores.
 LANES = {75: 64, 80: 64, 86: 128}
 TENSOR_LANES = {75: 512, 80: 1024, 86: 512, 90: 2048, 100: 4096, 120: 512}
 
 
 class CudaInside(Inside):
-    """An executable of GPUs, to be read; figures are those of the first GPU that it was loaded to."""
+    """Inspector of an executable of GPUs; statistics are those of the first GPU that it was loaded to."""
 
     def __init__(self, executable: Any) -> None:
         super().__init__(executable)
-        self.loaded = executable.first_loaded()
+        self.loaded = executable.get_first_loaded()
         self.loaded.complete()
 
     def llvm(self) -> str:
         return module_text(self.distinct_kernels().items(), self.compilation.target, self._loops().values())
 
     def assembly(self) -> str:
-        """PTX."""
+        """Return the kernels as PTX."""
         return ptx(self.llvm(), self.compilation.target)
 
     def code_name(self, step: Step) -> str | None:
         loop = self.loaded.prepared.loops.get(step)
         return super().code_name(step) if loop is None else loop.symbol
 
-    def code_of(self, kernels: dict[str, Kernel]) -> dict[str, KernelCode]:
+    def get_code(self, kernels: dict[str, Kernel]) -> dict[str, KernelCode]:
         sources: dict[str, Kernel | LoopCode] = {**kernels, **self._loops()}
-        # Kernels that are a part of loops only have no code of their own.
+        # Kernels that are only inlined in loops have no code of their own.
         entries = {name: entry for name in sources if (entry := self.loaded.prepared.entries.get(name)) is not None}
-        texts = disassembled(self._binary(name, sources[name]) for name in entries)
+        texts = disassemble(self._binary(name, sources[name]) for name in entries)
         machine_code = dict(zip(entries, texts, strict=True))
         target, driver = self.compilation.target, self.loaded.driver
         found = {}
@@ -61,23 +61,23 @@ class CudaInside(Inside):
         return found
 
     def _loops(self) -> dict[str, LoopCode]:
-        """The loops that are one kernel, by name."""
+        """Return the loops that are one kernel, by symbol."""
         return {loop.symbol: loop for loop in self.loaded.prepared.loops.values()}
 
     def _binary(self, name: str, source: Kernel | LoopCode) -> bytes:
-        """The machine code of a kernel: from disk, or made again."""
+        """Return the machine code of a kernel: from disk, or compiled again."""
         target, driver = self.compilation.target, self.loaded.driver
-        code: Code = stored(name, target, driver.code_version) or driver.make_code({name: source}, target)[name]
+        code: Code = read_stored(name, target, driver.code_version) or driver.make_code({name: source}, target)[name]
         return code.binary
 
 
-def limits_of(driver: Any) -> Limits:
-    """What a GPU can do by its clocks and the width of its memory."""
+def get_limits(driver: Any) -> Limits:
+    """Compute the peak performance of a GPU from its clock rates and the width of its memory bus."""
     major, minor = driver.capability
     clock, memory_clock = _clocks(driver)
     cycles = 1e3 * clock * driver.attribute(PROCESSORS)
     memory = 2e3 * memory_clock * driver.attribute(MEMORY_BITS) / 8
-    lanes, tensor_lanes = (_of_capability(table, 10 * major + minor) for table in (LANES, TENSOR_LANES))
+    lanes, tensor_lanes = (_find_by_capability(table, 10 * major + minor) for table in (LANES, TENSOR_LANES))
     return Limits(
         driver.attribute(PROCESSORS) * driver.attribute(THREADS),
         2 * lanes * cycles,
@@ -88,7 +88,9 @@ def limits_of(driver: Any) -> Limits:
 
 
 def _clocks(driver: Any) -> tuple[int, int]:
-    """Kilohertz of processors and of memory, stored on disk: drivers ask the GPU for them, which may take seconds."""
+    """Return the clock rates of multiprocessors and memory in kHz; cached on disk, since the driver may take
+    seconds.
+    """
     name = cache.make_key(f"clocks of {driver.name}", ANY, driver.code_version) + CLOCKS
     content = cache.read(name, CLOCKS_MAGIC)
     if content is None:
@@ -98,5 +100,5 @@ def _clocks(driver: Any) -> tuple[int, int]:
     return clock, memory_clock
 
 
-def _of_capability(table: dict[int, int], capability: int) -> int:
+def _find_by_capability(table: dict[int, int], capability: int) -> int:
     return table[max((known for known in table if known <= capability), default=min(table))]

@@ -1,8 +1,7 @@
-"""Interrupts of loops on GPUs: a loop that is one kernel reads a word of the host now and then, and ends if it is set.
+"""Interrupts of loops on GPUs: a loop that is one kernel polls a word of the host, and ends if it is set.
 
-Whoever waits for a GPU that runs such loops looks again and again whether it is idle, so that Python sees signals. An
-exception there (KeyboardInterrupt) sets the word; then all work ends soon, and arrays that were being computed have no
-elements.
+A wait for a GPU with such loops polls whether it is idle, so that Python handles signals. An exception there
+(KeyboardInterrupt) sets the word; then all work ends soon, and arrays that were being computed are deleted.
 """
 
 from __future__ import annotations
@@ -14,27 +13,27 @@ from typing import Protocol
 from weft.runtime.cuda.memory import Gpu
 from weft.runtime.cuda.unfinished import delete_unfinished
 
-# How often a thread that waits looks at once, and how many seconds it sleeps between looking after that.
+# Polls of a wait without a pause, and the seconds that it sleeps between later ones.
 AT_ONCE, SLEEP = 200, 2e-4
 
 
 class Waited(Gpu, Protocol):
-    """A GPU that is waited for: a `Driver`."""
+    """Interface of a `Driver` for waits."""
 
-    def pinned(self, size: int) -> int: ...
+    def allocate_pinned(self, size: int) -> int: ...
 
 
 class Interrupts:
-    """The word of a GPU that loops read, and how their end is waited for."""
+    """Word that the loops of a GPU poll, and the wait for their end."""
 
     def __init__(self, driver: Waited) -> None:
         self._driver = driver
-        self.address = driver.pinned(64)
+        self.address = driver.allocate_pinned(64)
         self._word = ctypes.c_uint32.from_address(self.address)
         self._word.value = 0
 
     def wait(self) -> None:
-        """Return when the GPU is idle; if something is raised meanwhile, its loops end."""
+        """Wait until the GPU is idle; an exception meanwhile ends its loops."""
         try:
             self._until_idle()
         except BaseException:

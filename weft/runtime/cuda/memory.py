@@ -1,7 +1,7 @@
-"""The memory of a GPU: blocks of size classes, which are used again when nobody refers to them any more.
+"""Allocator of a GPU: blocks of size classes, which are reused when they are not referenced any more.
 
-The driver takes 50 to 80 microseconds to allocate and waits for all work to free; blocks that were given back are kept
-for the next one who asks. Nothing is allocated in advance.
+The driver takes 50 to 80 microseconds to allocate, and waits for all work to free; so freed blocks are pooled.
+Nothing is allocated in advance.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from weft.runtime.cuda.flags import MOST_PENDING, PendingFlag
 from weft.runtime.held import live_arrays
 from weft.runtime.memory import in_units, out_of_memory
 
-# Every address is a multiple of this, and every block at least as long.
+# Alignment of addresses, and smallest size of a block.
 ALIGNMENT = 512
-# Blocks of so many bytes know the line of the user that they are from; errors list so many of them.
+# Least bytes of a block that records the user's line; and how many of these an error lists.
 LARGE, LISTED = 1 << 20, 5
 
 
 class Gpu(Protocol):
-    """What allocates, copies, runs and waits: a `Driver`."""
+    """Interface of a `Driver`."""
 
     epoch: int
     with_others: Callable[[Callable[[], bool]], None] | None
@@ -103,9 +103,11 @@ class Gpu(Protocol):
 
 
 class Block:
-    """A piece of a GPU's memory. It goes back to its allocator when nobody refers to it any more. `origin` is the
-    user's line that a large one was taken at, and `host_copy` an array of the host that another thread copies it to.
-    `epoch` is how often all work was known to have ended when somebody last was to write there."""
+    """Block of a GPU's memory. It returns to its allocator when it is not referenced any more.
+
+    `origin` is the user's line that allocated a large block, and `host_copy` an array of the host that another thread
+    copies it to. `epoch` is the driver's epoch when work was last started that writes to the block.
+    """
 
     __slots__ = ("_free", "address", "epoch", "host_copy", "origin", "owner", "size")
 
@@ -121,8 +123,7 @@ class Block:
 
 
 class CudaMemory:
-    """The allocator of one GPU. Free blocks are in lists by size, of which several threads take and to which they
-    return without a lock."""
+    """Allocator of one GPU. Free blocks are in lists by size, which threads pop and append to without a lock."""
 
     def __init__(self, driver: Gpu) -> None:
         self.driver = driver
@@ -130,37 +131,37 @@ class CudaMemory:
         self._lock = held(threading.RLock())
         self.bytes_reserved = self.peak_bytes_in_use = 0
         self._flags: deque[PendingFlag] = deque()
-        self._count = self._largest = 0  # what the driver was asked for
+        self._count = self._largest = 0  # allocations of the driver
 
     @property
     def bytes_pooled(self) -> int:
-        """The bytes of free blocks."""
+        """Bytes of free blocks."""
         return sum(size * len(free) for size, free in list(self._free.items()))
 
     @property
     def bytes_in_use(self) -> int:
-        """The bytes of blocks that somebody refers to."""
+        """Bytes of referenced blocks."""
         return self.bytes_reserved - self.bytes_pooled
 
     def allocate(self, size: int) -> tuple[int, Block]:
-        """Memory for so many bytes: its address, and its block."""
+        """Allocate memory; return its address and its block."""
         block = self.take(size)
         return block.address, block
 
     def take(self, size: int) -> Block:
-        """A block of at least so many bytes."""
+        """Allocate a block of at least `size` bytes."""
         return self.taker(size)()
 
     def taker(self, size: int) -> Callable[[], Block]:
-        """A function that returns a block of at least so many bytes."""
-        size = size_of_class(size)
+        """Return a function that allocates blocks of at least `size` bytes."""
+        size = round_up_size(size)
         free = self._free.setdefault(size, [])
 
         def take() -> Block:
             try:
                 address = free.pop()
             except IndexError:
-                address = self._allocated(size)
+                address = self._allocate_new(size)
             return Block(self, address, size, free)
 
         def take_large() -> Block:
@@ -170,8 +171,8 @@ class CudaMemory:
 
         return take if size < LARGE else take_large
 
-    def _allocated(self, size: int) -> int:
-        """New memory of the driver."""
+    def _allocate_new(self, size: int) -> int:
+        """Allocate memory of the driver, and count it."""
         with self._lock:
             address = self._from_driver(size)
             self.bytes_reserved += size
@@ -191,8 +192,7 @@ class CudaMemory:
             raise out_of_memory("an array on the GPU", size, self.summary()) from None
 
     def summary(self) -> str:
-        """What an error says of the memory: how much is left, and the largest arrays with the lines that they are
-        from."""
+        """Describe the memory for an error: the bytes that are left, and the largest arrays with their lines."""
         free, total = self.driver.memory_left()
         found: dict[int, tuple[int, str]] = {}  # arrays may share their memory
         for array in live_arrays():
@@ -209,7 +209,7 @@ class CudaMemory:
         return "\n".join([said, *(text for _, text in largest)])
 
     def statistics(self) -> dict[str, int]:
-        """How much of the memory is used for what, by the names that JAX has for it."""
+        """Return allocator statistics under the names that JAX has for them."""
         free, total = self.driver.memory_left()
         with self._lock:
             self.peak_bytes_in_use = max(self.peak_bytes_in_use, self.bytes_in_use)
@@ -225,34 +225,34 @@ class CudaMemory:
             }
 
     def add_flag(self, flag: PendingFlag) -> None:
-        """The flag of a run that somebody has to look at."""
+        """Add the error flag of a run, which must be checked later."""
         self._flags.append(flag)
         if len(self._flags) > MOST_PENDING:
             self._flags.popleft().check()
 
     def forget_flags(self) -> None:
-        """Nobody needs to look at flags any more: what was computed is lost."""
+        """Drop all flags: the results of their runs are lost."""
         self._flags.clear()
 
     def check_flags(self) -> None:
-        """Raise what checks have found in runs that were started before; all of them are waited for."""
+        """Wait for the flags of all runs so far, and raise the error of the first failed check."""
         while self._flags:
             try:
                 self._flags.popleft().check()
             except BaseException:
-                self._flags.clear()  # what was computed from it
+                self._flags.clear()  # of runs that used its results
                 raise
 
     def clear(self) -> None:
-        """Give free memory back to the driver."""
+        """Return free memory to the driver."""
         with self._lock:
             for size, free in list(self._free.items()):
                 while free:
                     self.driver.free(free.pop())
                     self.bytes_reserved -= size
 
-    def copied(self, value: np.ndarray, shape: tuple[Any, ...]) -> Block:
-        """A block with a copy of an array of the host, broadcast to a shape."""
+    def allocate_copy(self, value: np.ndarray, shape: tuple[Any, ...]) -> Block:
+        """Copy an array of the host, broadcast to a shape, to a new block."""
         whole = value
         if value.shape != shape or not value.flags.c_contiguous:
             whole = np.ascontiguousarray(np.broadcast_to(value, shape))
@@ -262,8 +262,8 @@ class CudaMemory:
         return block
 
 
-def size_of_class(size: int) -> int:
-    """The size of the blocks that so many bytes are taken from: an eighth more than is asked for at most."""
+def round_up_size(size: int) -> int:
+    """Round a size up to that of a class of blocks: at most an eighth larger."""
     size = max(ALIGNMENT, -(-size // ALIGNMENT) * ALIGNMENT)
     step = max(ALIGNMENT, 1 << max(0, size.bit_length() - 4))
     return -(-size // step) * step

@@ -1,4 +1,4 @@
-"""Memory of NVIDIA GPUs. Work on a GPU is started, and goes on while Python does."""
+"""Memory of NVIDIA GPUs. All work on a GPU is asynchronous."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 
 def hardware_index(device: Device) -> int:
-    """The number that the driver has for a GPU of this process."""
+    """Return the driver's index of a GPU of this process; raise if it belongs to another one."""
     if not is_addressable(device) or device.local_hardware_id is None:
         raise ArgumentError(
-            f"{device!r} is a GPU of process {device.process_index}, which cannot be reached from this one.",
+            f"{device!r} is a GPU of process {device.process_index}, which this process cannot access.",
             fix="weft.local_devices(backend='gpu'), or a mesh that has some of them",
         )
     return device.local_hardware_id
@@ -45,17 +45,17 @@ class CudaMemoryBackend:
         self._memories: dict[int, CudaMemory] = {}
 
     def memory(self, device: Device) -> CudaMemory:
-        """The allocator of a device."""
+        """Return the allocator of a device."""
         index = hardware_index(device)
         found = self._memories.get(index)
         return found or self._memories.setdefault(index, CudaMemory(self._driver_of(index)))
 
     def adopt(self, value: np.ndarray, device: Device) -> Buffer:
-        """A copy: a GPU does not read the memory of NumPy arrays."""
+        """Copy the array: a GPU does not read the memory of NumPy arrays."""
         return self.copy_from_host(value, value.shape, device)
 
     def copy_from_host(self, value: np.ndarray, shape: tuple[Any, ...], device: Device) -> Buffer:
-        block = self.memory(device).copied(value, shape)
+        block = self.memory(device).allocate_copy(value, shape)
         return None, block, block.address
 
     def copy_to_host(self, memory: Block, address: int, shape: Any, dtype: np.dtype) -> np.ndarray:
@@ -76,14 +76,14 @@ class CudaMemoryBackend:
         return value
 
     def copy_to_host_later(self, memory: Block, address: int, shape: Any, dtype: np.dtype) -> None:
-        """By another thread, once the work that was started so far has ended."""
+        """Start a copy in another thread, after all work so far."""
         value = HOME.memory.empty(shape, dtype)
         if value.nbytes and memory.host_copy is None:
             memory.host_copy = value, memory.owner.driver.copy_out_later(value, address, memory)
             value.flags.writeable = False
 
     def copy_between(self, array: ConcreteArray, device: Device) -> Buffer:
-        """On the GPU itself, or through the host."""
+        """Copy within the GPU, or through the host."""
         source = array._memory
         assert isinstance(source, Block)
         if source.owner is not self.memory(device):
@@ -93,12 +93,12 @@ class CudaMemoryBackend:
         return None, block, block.address
 
     def donated_memory(self, array: ConcreteArray) -> Block:
-        """The block of a donated array if no other array refers to it, else a copy."""
+        """Return the block of a donated array if no other array refers to it, else a copy."""
         if array.is_deleted():
             array._raise_deleted()
         block = array._memory
         assert isinstance(block, Block)
-        # The slot of the array, the local variable and the argument of getrefcount.
+        # Expected references: the slot of the array, the local variable and the argument of getrefcount.
         if sys.getrefcount(block) <= 3 and type(block) is Block:
             block.epoch = block.owner.driver.epoch
             return block
@@ -108,13 +108,13 @@ class CudaMemoryBackend:
     def takes_donated(self, size: int) -> bool:
         return True
 
-    def devices_changed(self) -> None:
+    def update_devices(self) -> None:
         pass
 
     def dlpack_device(self, device: Device) -> tuple[int, int]:
         return CUDA, hardware_index(device)
 
-    def stream_of(self, device: Device) -> int:
+    def get_stream(self, device: Device) -> int:
         handle: int = self.memory(device).driver.stream_handle
         return handle
 
@@ -122,7 +122,7 @@ class CudaMemoryBackend:
         return Lent(memory, stream)
 
     def borrow(self, value: np.ndarray, device: Device) -> Buffer:
-        """The memory of another library; a copy where it is at an address that programs do not expect."""
+        """Return the memory of another library, or a copy if it is not aligned as programs expect."""
         memory = self.memory(device)
         block: Block = BorrowedBlock(memory, value)
         if block.address % BLOCK_ALIGNMENT and block.size:
@@ -134,7 +134,7 @@ class CudaMemoryBackend:
     # -- waiting ---------------------------------------------------------------------------------------------------
 
     def wait(self, memory: Block | None) -> None:
-        """Wait for all work of the GPU."""
+        """Wait for all work of the GPU, and raise the error of a failed check."""
         if memory is not None:
             memory.owner.driver.synchronize()
             memory.owner.check_flags()
@@ -143,13 +143,13 @@ class CudaMemoryBackend:
         return memory is None or memory.owner.driver.is_idle()
 
     def scatter(self, value: np.ndarray, layout: Layout) -> tuple[bytes, Any]:
-        """Copies of the parts of an array, each in a block of its own."""
+        """Copy the shards of an array to devices, each to its own block."""
         parts = (np.ascontiguousarray(layout.padded(value[index])) for index in layout.indices)
-        blocks = [p.memory.copied(part, part.shape) for p, part in zip(layout.placements, parts, strict=True)]
+        blocks = [p.memory.allocate_copy(part, part.shape) for p, part in zip(layout.placements, parts, strict=True)]
         return np.array([b.address for b in blocks], np.int64).tobytes(), blocks
 
     def gather(self, addresses: bytes, layout: Layout) -> tuple[np.ndarray, Any]:
-        """Parts on GPUs as one array of the host."""
+        """Copy shards on GPUs to one array of the host."""
         whole = np.empty(layout.shape, layout.dtype)
         part = np.empty(layout.part_shape, layout.dtype)
         for i, address in enumerate(np.frombuffer(addresses, np.int64)):

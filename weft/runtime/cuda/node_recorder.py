@@ -1,4 +1,4 @@
-"""Loops and branches of a program as conditional nodes of the graph that it is recorded as (`graph_plan.py`)."""
+"""Capture of loops and branches as conditional nodes of a program's graph (`graph_plan.py`)."""
 
 from __future__ import annotations
 
@@ -14,16 +14,18 @@ if TYPE_CHECKING:
 
 
 class NodeRecorder:
-    """Records the nodes of a run. `looked` is the address of a word: when they last looked for interrupts."""
+    """Capture of the conditional nodes of a run. `looked` is the address of a word: their last check for interrupts."""
 
     def __init__(self, run: Run, looked: int) -> None:
         self._run = run
         self._interrupts = (looked, run.driver.interrupts.address)
-        # What the kernels of nodes do: slices have the addresses of their copies.
+        # Steps that the kernels of nodes execute: slices have the addresses of their copies.
         self._done: set[Step] = set()
 
     def records(self, step: Step) -> bool:
-        """Record a step if it is a node, or nothing if the kernel of a node does it; False if it is like others."""
+        """Capture a step if it is a node, or nothing if the kernel of a node executes it; return False for other
+        steps.
+        """
         if step in self._done:
             return True
         node = self._run.prepared.nodes.get(step)
@@ -36,14 +38,14 @@ class NodeRecorder:
                 self._branch(step, node.code.symbol)
             case Loop():
                 assert isinstance(node, Counted)
-                self._counted(step, node)
+                self._counted_loop(step, node)
         return True
 
     def _launch(self, symbol: str, parameters: Sequence[int]) -> None:
         self._run.work.launch(self._run.prepared.entry(symbol), parameters)
 
     def _node(self, handle: int, kind: str, bodies: Sequence[Callable[[], None]]) -> None:
-        """A node with bodies, whose steps are recorded apart."""
+        """Capture a node with bodies, whose steps are captured in another stream."""
         run, outer = self._run, self._run.work
 
         def inside(body: Callable[[], None], stream: Any) -> None:
@@ -74,7 +76,7 @@ class NodeRecorder:
         self._launch(symbol, [run.address(step.index), handle])
         self._node(handle, "switch", [partial(run.steps, branch) for branch in step.branches])
 
-    def _counted(self, step: Loop, node: Counted) -> None:
+    def _counted_loop(self, step: Loop, node: Counted) -> None:
         run, handle = self._run, self._run.work.condition()
         memory = run.temporaries + run.prepared.node_offset
         state, count = memory + node.state, step.count

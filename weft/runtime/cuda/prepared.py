@@ -1,4 +1,4 @@
-"""The steps of a program, prepared for one GPU: which loops are one kernel, code, and calls of libraries."""
+"""Steps of a program with what one GPU needs to start them: loops that are one kernel, code, and calls of libraries."""
 
 from __future__ import annotations
 
@@ -20,34 +20,36 @@ from weft.compiler.target.cuda.loop_code import LoopCode, loop_code, positions
 from weft.compiler.target.threads import in_background
 from weft.runtime.cuda.flags import without_trap
 from weft.runtime.cuda.graph_plan import GraphPlan, Node, graph_plan, is_unrolled, steps_outside
-from weft.runtime.cuda.libraries.program import Alignments, ProgramCalls, prepared_calls, rounded, routines_of
+from weft.runtime.cuda.libraries.program import Alignments, ProgramCalls, find_routines, prepare_calls, round_up
 
 if TYPE_CHECKING:
     from weft.compiler.target.cuda import loops
 else:
     loops = lazy("weft.compiler.target.cuda.loops")
 
-# The loops of a program that are one kernel, on disk.
+# File of the loops of a program that are one kernel.
 LOOPS, LOOPS_MAGIC = ".l", b"weft gpu loops 2\n"
 
 
 class PreparedSteps:
-    """The steps of a program with all that starting them on a GPU takes. A program from disk that is completed
-    (`Compilation.complete`) has other steps afterwards, which are prepared anew."""
+    """Steps of a program with everything that a GPU needs to start them.
+
+    A program from disk has other steps after it is completed (`Compilation.complete`), which are prepared again.
+    """
 
     def __init__(self, compilation: Compilation, driver: Any, stats: CodeStats) -> None:
         program = compilation.program
         self.steps: list[Step] = program.steps
-        # What is started, and the flag that says whether a check has failed.
+        # The steps that are started, and the flag of failed checks.
         self.started, self.flag = without_trap(self.steps) if compilation.flagged else (self.steps, None)
         # Libraries choose algorithms while threads compile.
         pending = [
-            in_background(partial(driver.in_thread, partial(prepared_calls, program, driver, {routine})))
-            for routine in sorted(routines_of(program))
+            in_background(partial(driver.in_thread, partial(prepare_calls, program, driver, {routine})))
+            for routine in sorted(find_routines(program))
         ]
         try:
             self.loops = _loops(compilation, driver.processors)
-            # None where the host decides what is started.
+            # None if the host must start the steps.
             self.plan: GraphPlan | None = graph_plan(
                 self.started, self.loops, driver.conditional_nodes, Alignments(program).of
             )
@@ -63,20 +65,20 @@ class PreparedSteps:
         self.calls = ProgramCalls(program, driver)
         self.can_record = self.plan is not None and self.plan.steps > 0
         # The memory of nodes is behind that of libraries.
-        self.node_offset = rounded(self.calls.temporary_bytes)
+        self.node_offset = round_up(self.calls.temporary_bytes)
         needed = 0 if self.plan is None else self.plan.memory
         self.temporary_bytes = self.node_offset + needed if needed else self.calls.temporary_bytes
-        # What takes time: a loop that is one kernel or one node is one step.
+        # Steps that are timed: a loop that is one kernel or one node is one step.
         whole = {**self.loops, **self.nodes}
         self.timed = dict.fromkeys(s for s in steps_outside(self.steps, whole) if isinstance(s, TIMED) or s in whole)
 
     def entry(self, symbol: str) -> Any:
-        """The code of a kernel or a loop, by its name."""
+        """Return the code of a kernel or a loop by its symbol."""
         return self.entries[symbol]
 
 
-def prepared(compilation: Compilation, driver: Any, stats: CodeStats) -> PreparedSteps:
-    """The steps of a program for a GPU. If it comes from disk and its code is no longer there, it is compiled."""
+def prepare_steps(compilation: Compilation, driver: Any, stats: CodeStats) -> PreparedSteps:
+    """Prepare the steps of a program for a GPU; compile it if it comes from disk and its code has been deleted."""
     try:
         return PreparedSteps(compilation, driver, stats)
     except CodeIsGone:
@@ -85,8 +87,10 @@ def prepared(compilation: Compilation, driver: Any, stats: CodeStats) -> Prepare
 
 
 def _loops(compilation: Compilation, processors: int) -> dict[Step, LoopCode]:
-    """The loops of a program that are one kernel on a GPU with so many processors. Which these are is stored with the
-    program: it takes the kernels to find out."""
+    """Find the loops of a program that are one kernel on a GPU with this many multiprocessors.
+
+    They are stored with the program, since finding them needs the kernels.
+    """
     program = compilation.program
     steps = list(program.all_steps())
     if not any(isinstance(step, Loop | While | Branch) for step in steps):

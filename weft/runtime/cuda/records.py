@@ -1,4 +1,6 @@
-"""Records of the driver: copies of rows, and conditional nodes of graphs with the functions and numbers for them."""
+"""Structures of the driver: 2D copies and conditional nodes of graphs, with the functions and constants of the
+latter.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,7 @@ import ctypes
 from ctypes import POINTER, c_int, c_size_t, c_uint, c_uint64, c_void_p
 from typing import Any
 
-# The functions that drivers have which know conditional nodes, with their arguments.
+# Functions of drivers that support conditional nodes, with their argument types.
 FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "cuGraphConditionalHandleCreate": (POINTER(c_uint64), c_void_p, c_void_p, c_uint, c_uint),
     "cuGraphAddNode": (POINTER(c_void_p), c_void_p, c_void_p, c_size_t, c_void_p),
@@ -17,7 +19,7 @@ FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "cuStreamUpdateCaptureDependencies": (c_void_p, POINTER(c_void_p), c_size_t, c_uint),
     "cuStreamBeginCaptureToGraph": (c_void_p, c_void_p, c_void_p, c_void_p, c_size_t, c_int),
 }
-# What is started next in a stream depends on these nodes, and on no others.
+# CU_STREAM_SET_CAPTURE_DEPENDENCIES: the next node of a stream depends on these nodes only.
 ONLY_THESE = 1
 # CUgraphNodeType and CUgraphConditionalNodeType.
 _CONDITIONAL = 13
@@ -48,7 +50,7 @@ class Rows(ctypes.Structure):
 
 
 class NodeParameters(ctypes.Structure):
-    """CUgraphNodeParams of a conditional node; the driver writes where the graphs of its bodies are."""
+    """CUgraphNodeParams of a conditional node; the driver writes the address of its bodies' graphs."""
 
     _fields_ = (
         ("type", c_int),
@@ -63,12 +65,12 @@ class NodeParameters(ctypes.Structure):
 
 
 def node_parameters(handle: int, kind: str, bodies: int, context: c_void_p) -> NodeParameters:
-    """What a node is that has so many bodies, and goes by the word of a handle."""
+    """Return the parameters of a conditional node with this many bodies."""
     parameters = NodeParameters(type=_CONDITIONAL, handle=handle, kind=KINDS[kind], size=bodies)
     parameters.context = context.value
     return parameters
 
 
 def body_graphs(parameters: NodeParameters) -> list[int]:
-    """The graphs of the bodies of a node that was added."""
+    """Return the graphs of the bodies of a node, after it has been added."""
     return list((c_void_p * parameters.size).from_address(parameters.graphs))

@@ -1,8 +1,8 @@
-"""Memory of a GPU that other libraries have, or that Weft has of them: work on it is ordered by events between streams.
+"""GPU memory that is shared with other libraries; work on it is ordered by events between streams.
 
-Others have streams of their own. Who is given memory waits for the work that writes to it; when it comes back, the
-stream of Weft waits for the stream that it was given to. Memory that Weft was given is returned when no work that was
-started reads it any more.
+Other libraries have streams of their own. The stream of a borrower waits for the work that writes the memory; when the
+memory is returned, Weft's stream waits for the borrower's. Memory that Weft borrows is returned when no pending work
+reads it any more.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import numpy as np
 
 from weft.runtime.cuda.memory import Block, CudaMemory
 
-# Streams by the numbers that DLPack has for them: the default one, and that nobody has to wait.
+# Streams by their numbers in DLPack: the default stream, and no synchronization.
 DEFAULT_STREAM, NOT_ORDERED = 1, -1
 
 
 class Lent:
-    """Memory that another library reads, for as long as this object is referenced."""
+    """Memory that another library uses as long as this object is referenced."""
 
     def __init__(self, block: Block, stream: int | None) -> None:
         self._block = block
@@ -32,8 +32,7 @@ class Lent:
 
 
 class BorrowedBlock(Block):
-    """Memory of another library; `array` is a NumPy array at its address, which nobody reads, that returns it when it
-    is deleted."""
+    """Memory of another library; `array` is a NumPy array with its address, which returns it when it is deleted."""
 
     __slots__ = ("_array",)
 

@@ -1,7 +1,7 @@
-"""Programs that several GPUs run: one Program, registers for each GPU of this process, started step by step.
+"""Programs on several GPUs: one Program, and registers for each GPU of this process.
 
 One thread starts the steps of all GPUs of a process in the order of the program, so collectives are started in the same
-order everywhere. Steps between collectives are recorded as graphs; where a mesh has one GPU, all of them are one.
+order everywhere. Steps between collectives are captured as graphs; on a mesh of one GPU, all steps are one graph.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from weft.compiler.program.assign import assign
 from weft.compiler.program.ir import Branch, Communicate, Event, Loop, Slot, Start, Step, Wait, While, byte_size
 from weft.compiler.program.overlap import overlap_collectives
 from weft.ir.jaxpr import Equation, Jaxpr, constants_to_arguments
-from weft.runtime.cuda.collectives import ALIGNMENT, CollectivePlan, Member, Part, alone, plans_of, start
-from weft.runtime.cuda.communicators import Communicator, communicator_of
+from weft.runtime.cuda.collectives import ALIGNMENT, CollectivePlan, Member, Part, alone, plan_collective, start
+from weft.runtime.cuda.communicators import Communicator, get_communicator
 from weft.runtime.cuda.executable import MOST_GRAPHS, MOST_SEEN, CudaExecutable, LoadedProgram, Run
 from weft.runtime.cuda.graph_plan import is_unrolled
 from weft.runtime.cuda.memory import Block, CudaMemory
@@ -34,15 +34,18 @@ from weft.runtime.processes.agreement import Agreement
 from weft.runtime.processes.order import Order, get_order
 from weft.sharding.device import Device, is_addressable
 
-# Sums between processes are done together to so many bytes, by calls that NCCL starts as one kernel.
+# Most bytes of sums between processes that are merged into calls that NCCL starts as one kernel.
 MOST_MERGED = 1 << 25
 
 
 class CudaDevicesExecutable:
-    """A local jaxpr for the GPUs of a mesh, whose axes have these sizes; `agreement` has what several processes
-    compare. Calling it takes the addresses of the parts of arguments on the GPUs of this process."""
+    """Executable of a per-device jaxpr for the GPUs of a mesh, whose axes have these sizes.
 
-    # Groups of one copy; this says whether NCCL does it for them too.
+    `agreement` holds what several processes compare. A call takes the addresses of the shards on the GPUs of this
+    process.
+    """
+
+    # Whether NCCL is used for groups of one GPU too, which only copy.
     uses_library_alone = False
 
     def __init__(
@@ -81,10 +84,10 @@ class CudaDevicesExecutable:
         self._is_connected = False
         if agreement is not None:
             collectives = [s.equation for s in self.program.all_steps() if isinstance(s, Communicate)]
-            agreement.add([f"collective {i} is {_described(equation)}" for i, equation in enumerate(collectives)])
+            agreement.add([f"collective {i} is {_describe(equation)}" for i, equation in enumerate(collectives)])
 
-    def _groups_of(self, equation: Equation) -> list[tuple[int, ...]]:
-        """The groups of a collective: positions in the mesh, in the order of ranks."""
+    def _find_groups(self, equation: Equation) -> list[tuple[int, ...]]:
+        """Return the groups of a collective: positions in the mesh, in the order of ranks."""
         axes = equation.primitive.named_axes(equation.params)
         names = list(self.sizes)
         positions = np.arange(len(self.devices)).reshape(tuple(self.sizes.values()))
@@ -94,36 +97,41 @@ class CudaDevicesExecutable:
         return [tuple(int(row[i]) for i in part) for row in rows for part in parts]
 
     def _plan(self, step: Communicate) -> tuple[list[tuple[int, ...]], list[CollectivePlan] | None]:
-        """The groups of a collective, and how NCCL does it with each operand; None where each member copies."""
+        """Return the groups of a collective, and its plan in NCCL for each operand; None if each member only copies."""
         if step not in self._plans:
-            groups = self._groups_of(step.equation)
+            groups = self._find_groups(step.equation)
             count = len(groups[0])
-            plans = plans_of(step.equation, count) if count > 1 or self.uses_library_alone else None
+            plans = plan_collective(step.equation, count) if count > 1 or self.uses_library_alone else None
             self._plans[step] = groups, plans
         return self._plans[step]
 
     def _uses_library(self, step: Communicate) -> bool:
-        """Whether NCCL does a collective."""
+        """Return whether NCCL executes a collective."""
         return self._plan(step)[1] is not None
 
     def is_beside(self, step: Communicate) -> bool:
-        """Whether a collective is beside the work of GPUs. All of NCCL are, or none, since they share memory."""
+        """Return whether a collective runs concurrently with programs.
+
+        Either all collectives of NCCL do, or none, since they share memory.
+        """
         return self.overlaps and self._uses_library(step)
 
     @property
     def _order(self) -> Order:
-        """What compares the order of programs with other processes."""
+        """Comparison of the order of programs with other processes."""
         here = world.current()
         return get_order(here, (here.rank,) if self.agreement is None else self.agreement.ranks)
 
     @property
     def overlaps(self) -> bool:
-        """Whether collectives are under way while GPUs compute: those with other processes."""
+        """Whether collectives overlap with computation: those with other processes do."""
         return self.agreement is not None
 
     @property
     def is_one_graph(self) -> bool:
-        """Whether all steps are recorded together, with collectives: no other GPU has to do the same."""
+        """Whether all steps are captured together with the collectives: on one GPU, without others that must join
+        in.
+        """
         return len(self.devices) == 1
 
     @functools.cached_property
@@ -134,9 +142,11 @@ class CudaDevicesExecutable:
     def __call__(
         self, addresses: bytes, donated: Sequence[Sequence[Any]], placements: Sequence[Placement]
     ) -> list[tuple[bytes, Any]]:
-        """Run on parts: for each argument the addresses of its parts, one for each GPU of this process. `donated` has
-        for those that give their memory a block on each. Returns for each result the addresses of its parts, and their
-        blocks."""
+        """Run on shards, given by the addresses of each argument's shards on the GPUs of this process.
+
+        `donated` has the blocks of donated arguments, one on each GPU. Return the addresses and the blocks of each
+        result's shards.
+        """
         memories: list[CudaMemory] = [p.memory for p in placements]
         found: list[list[Block]] = []
         for aval, alias in zip(self.out_types, self.program.aliases, strict=True):
@@ -147,8 +157,8 @@ class CudaDevicesExecutable:
                 for block in found[-1]:
                     block.epoch = block.owner.driver.epoch
         passed = np.frombuffer(addresses, np.int64).reshape(-1, len(memories))
-        loaded = [self._loaded(memory, position) for position, memory in zip(self.positions, memories, strict=True)]
-        # They go back to the pool at once; what takes them next comes later in the stream.
+        loaded = [self._load(memory, position) for position, memory in zip(self.positions, memories, strict=True)]
+        # They return to the pool at once: their next user comes later in the stream.
         workspace = self._workspace
         temporaries = [memory.take(on.offset + workspace) for memory, on in zip(memories, loaded, strict=True)]
         frames = [
@@ -164,14 +174,14 @@ class CudaDevicesExecutable:
                     self._order.tell(chain)
         return [(np.array([b.address for b in blocks], np.int64).tobytes(), blocks) for blocks in found]
 
-    def _loaded(self, memory: CudaMemory, position: int) -> _OnGpu:
+    def _load(self, memory: CudaMemory, position: int) -> _OnGpu:
         found = self._on.get(memory)
         return found or self._on.setdefault(memory, _OnGpu(self, memory, position))
 
     def _start(self, loaded: Sequence[_OnGpu], frames: Sequence[np.ndarray]) -> None:
-        """Start the steps of all GPUs of this process; those of a single one as a graph from the second time on."""
+        """Start the steps of all GPUs of this process; on a single GPU as a graph from the second time on."""
         if not self._is_connected:
-            self._communicators, self._is_connected = self._connected(loaded), True
+            self._communicators, self._is_connected = self._connect(loaded), True
         if not self.is_one_graph or not loaded[0].can_record:
             self._run(loaded, frames, [on.loaded.driver for on in loaded])
             return
@@ -204,12 +214,14 @@ class CudaDevicesExecutable:
         try:
             together.stretches()
         except BaseException:
-            together.follow_all()  # memory is used again by what comes later in the stream
+            together.follow_all()  # memory is reused later in the stream
             raise
 
-    def _connected(self, loaded: Sequence[_OnGpu]) -> dict[tuple[int, ...], Communicator]:
-        """The communicators of all groups with GPUs of this process, by their positions: all processes make them in the
-        order of the program."""
+    def _connect(self, loaded: Sequence[_OnGpu]) -> dict[tuple[int, ...], Communicator]:
+        """Create the communicators of all groups with GPUs of this process, by their positions.
+
+        All processes do so in the order of the program.
+        """
         gpus = {self.devices[p]: on.loaded.driver for p, on in zip(self.positions, loaded, strict=True)}
         found: dict[tuple[int, ...], Communicator] = {}
         for step in self.program.all_steps():
@@ -217,11 +229,13 @@ class CudaDevicesExecutable:
                 groups, plans = self._plan(step)
                 for group in groups:
                     if plans is not None and group not in found and not self.own.keys().isdisjoint(group):
-                        found[group] = communicator_of(tuple(self.devices[p] for p in group), gpus)
+                        found[group] = get_communicator(tuple(self.devices[p] for p in group), gpus)
         return found
 
     def collective(self, step: Communicate, loaded: Sequence[_OnGpu], runs: Sequence[Run]) -> None:
-        """Start a collective of all groups that have GPUs of this process; where it may overlap, beside their work."""
+        """Start a collective in all groups with GPUs of this process, concurrently with their work if it may
+        overlap.
+        """
         groups, plans = self._plan(step)
         doing = functools.partial(_doing, step)
         for group in groups:
@@ -240,24 +254,24 @@ class CudaDevicesExecutable:
                         stream = run.driver.beside if self.overlaps else run.work
                         member = Member(rank, handle, stream, run.address(operand), run.address(result))
                         parts.append((plan, member, run.temporaries + loaded[index].offset))
-                start(parts, functools.partial(communicator.grouped, doing))
+                start(parts, functools.partial(communicator.start_calls, doing))
                 for _, index in own if communicator.peers else ():
                     communicator.is_under_way(runs[index].driver, doing, self._order)
 
 
 class _OnGpu:
-    """The program on one GPU: its code, its constants, and its position along the axes of the mesh."""
+    """Program on one GPU: its code, constants, and position along the axes of the mesh."""
 
     def __init__(self, executable: CudaDevicesExecutable, memory: CudaMemory, position: int) -> None:
         program = executable.program
-        self.loaded: LoadedProgram = executable.executable.loaded(memory)
+        self.loaded: LoadedProgram = executable.executable.load(memory)
         self.offset = -(-self.loaded.temporary_bytes // ALIGNMENT) * ALIGNMENT
         where = np.unravel_index(position, tuple(executable.sizes.values()))
         axes = [list(executable.sizes).index(a) for a in program.axes]
         indices = [np.array([where[a]], np.int32) for a in axes]
-        # Each in a block of its own, as arguments are.
-        self._constants = [memory.copied(c, c.shape) for c in executable.constants]
-        self._indices = [memory.copied(i, i.shape) for i in indices]
+        # Each in its own block, like arguments.
+        self._constants = [memory.allocate_copy(c, c.shape) for c in executable.constants]
+        self._indices = [memory.allocate_copy(i, i.shape) for i in indices]
         prepared = self.loaded.prepared
         self.can_record = is_unrolled(prepared.steps, prepared.loops, with_collectives=True)
         self.stretches = [
@@ -266,21 +280,21 @@ class _OnGpu:
         ]
 
     def registers(self, temporaries: int, arguments: list[int], results: list[int]) -> np.ndarray:
-        """The registers of a run that begins."""
+        """Return the initial registers of a run."""
         constants, indices = ([b.address for b in blocks] for blocks in (self._constants, self._indices))
         return self.loaded.frame.initial_registers(temporaries, [*constants, *arguments, *indices], results)
 
 
 class _Together:
-    """One run of all GPUs: each step is started on all of them before the next one is."""
+    """Run on all GPUs: each step is started on all of them before the next one."""
 
     def __init__(self, executable: CudaDevicesExecutable, loaded: Sequence[_OnGpu], runs: Sequence[Run]) -> None:
         self.executable, self.loaded, self.runs = executable, loaded, runs
-        # When what was started beside the work ends on each GPU.
+        # Events at the end of concurrent collectives on each GPU.
         self._events: dict[Event, list[Any]] = {}
 
     def stretches(self) -> None:
-        """All steps: what is between collectives on each GPU, and collectives on all of them."""
+        """Start all steps: those between collectives on each GPU, and collectives on all of them."""
         for parts in zip(*(on.stretches for on in self.loaded), strict=True):
             if isinstance(parts[0], Stretch):
                 for part, run in zip(parts, self.runs, strict=True):
@@ -304,7 +318,7 @@ class _Together:
             for run in self.runs:
                 run.step(step)
         elif isinstance(step, Loop):
-            count = self.agreed(step, step.count, np.int32) if isinstance(step.count, Slot) else step.count
+            count = self.read_common(step, step.count, np.int32) if isinstance(step.count, Slot) else step.count
             for i in reversed(range(count)) if step.reverse else range(count):
                 for run in self.runs:
                     run.registers[step.counter.index] = i
@@ -313,11 +327,11 @@ class _Together:
             self.while_loop(step)
         else:
             assert isinstance(step, Branch)
-            index = self.agreed(step, step.index, step.dtype)
+            index = self.read_common(step, step.index, step.dtype)
             self.steps(step.branches[min(max(index, 0), len(step.branches) - 1)])
 
     def collective(self, step: Communicate) -> list[Any]:
-        """Start a collective; returns when it ends on each GPU, if it is beside the work of these."""
+        """Start a collective; return the events at its end on each GPU if it runs concurrently."""
         beside = [run.driver for run in self.runs] if self.executable.is_beside(step) else []
         for driver in beside:
             driver.begin_beside()
@@ -325,13 +339,13 @@ class _Together:
         return [driver.mark_beside() for driver in beside]
 
     def follow_all(self) -> None:
-        """What is started from now on comes after all that was started beside it."""
+        """Make later work wait for all concurrent collectives."""
         for events in self._events.values():
             self._follow(events)
 
     def _follow(self, events: Sequence[Any]) -> None:
-        """What is started from now on comes after what was started beside it."""
-        for run, event in zip(self.runs, events, strict=False):  # nothing may have been
+        """Make later work wait for concurrent collectives."""
+        for run, event in zip(self.runs, events, strict=False):  # there may be none
             run.driver.follow_beside(event)
 
     def while_loop(self, step: While) -> None:
@@ -341,13 +355,13 @@ class _Together:
                 for run in self.runs:
                     run.registers[step.counter.index] = iteration
             self.steps(step.condition)
-            if not self.agreed(step, step.predicate, np.bool_):
+            if not self.read_common(step, step.predicate, np.bool_):
                 return
             self.steps(step.body)
             iteration += 1
 
-    def agreed(self, step: Step, slot: Slot, dtype: Any) -> int:
-        """A number that decides where all GPUs go on; an error if it is not the same on all of them."""
+    def read_common(self, step: Step, slot: Slot, dtype: Any) -> int:
+        """Read a number that controls all GPUs; raise unless it is the same on all of them."""
         values = [int(run.scalar(slot, dtype)) for run in self.runs]
         agreement = self.executable.agreement
         if agreement is not None:
@@ -355,21 +369,21 @@ class _Together:
             values = [value for text in told for value in json.loads(text)]
         if len(set(values)) > 1:
             raise JaxRuntimeError(
-                f"Devices wait for each other at different collectives: {_doing(step)} goes on differently on GPUs, by "
+                f"All devices of a collective must take the same branch or iterations: {_doing(step)} has the values "
                 f"{values}.",
-                fix="let all devices along the axes of a collective take the same branch: psum what decides",
+                fix="let all devices along its axes take the same branch, such as by a psum of the condition",
             )
         return values[0]
 
 
 def _doing(step: Step) -> str:
-    """What a step is called, with its line."""
+    """Return the label of a step with its source line."""
     line = "" if step.line is None else f" at {step.line.describe()}"
     return f"{step.label or 'a loop'}{line}"
 
 
-def _described(equation: Equation) -> str:
-    """A collective, as processes compare it."""
+def _describe(equation: Equation) -> str:
+    """Describe a collective for the comparison between processes."""
     types: list[Any] = [v.aval for v in equation.invars]
     axes = equation.primitive.named_axes(equation.params)
     return f"{equation.primitive.name} of {', '.join(t.short() for t in types)} over {axes!r}"

@@ -1,7 +1,7 @@
-"""Stretches of a program between collectives: a GPU runs each as a graph.
+"""Segments of a program between collectives: a GPU runs each as a graph.
 
-Processes must all record a collective or none, and what they have recorded depends on where their arrays are. So graphs
-have no collectives in them, and each GPU has its own.
+All processes must capture a collective, or none; and whether they do depends on the addresses of their arrays. So
+graphs contain no collectives, and each GPU has its own.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from weft.runtime.cuda.graph_plan import is_unrolled
 
 
 def communicates(step: Step) -> bool:
-    """Whether there is a collective in a step, or the wait for one."""
+    """Return whether a step contains a collective, or waits for one."""
     if isinstance(step, Start):
         return communicates(step.step)
     return isinstance(step, Communicate | Wait) or any(communicates(inner) for body in step.bodies for inner in body)
 
 
 def cut_at_collectives(steps: Sequence[Step]) -> list[tuple[Step, ...]]:
-    """Steps in stretches without collectives, and by itself each that has one, or waits for one."""
+    """Split steps into segments without collectives, and single steps that contain or wait for one."""
     found: list[tuple[Step, ...]] = []
     for step in steps:
         if found and not communicates(step) and not communicates(found[-1][-1]):
@@ -36,18 +36,18 @@ def cut_at_collectives(steps: Sequence[Step]) -> list[tuple[Step, ...]]:
 
 
 class Stretch:
-    """Steps of one GPU without a collective, and their graphs by the registers that they are started with."""
+    """Steps of one GPU without a collective, and their graphs by the registers at their start."""
 
     def __init__(self, steps: Sequence[Step], loops: Mapping[Step, LoopCode]) -> None:
         self._steps = steps
-        # A single step is started as quickly by itself.
+        # A single step is started as fast by itself.
         self._can_record = is_unrolled(steps, loops, least=2)
-        # With each graph the registers as its steps leave them.
+        # Each graph with the registers after its steps.
         self._graphs: dict[bytes, tuple[Any, np.ndarray]] = {}
         self._seen: dict[bytes, None] = {}
 
     def start(self, run: Run) -> None:
-        """Start the steps; from the second time on, with the same registers, as a graph."""
+        """Start the steps; as a graph from the second time on with the same registers."""
         if not self._can_record:
             run.steps(self._steps)
             return

@@ -1,8 +1,8 @@
-"""Tapes on a GPU: sequences that grow, as the reverse mode of unbounded loops needs them.
+"""Tapes on a GPU: growing sequences of residuals, for the reverse mode of unbounded loops.
 
-A tape is a handle of two integers in the memory of the GPU, the address of its entries and their count, as on CPUs
-(`compiler/target/cpu/tape.py`): so loops copy handles as they copy everything else. The host reads handles and
-positions, allocates, and starts copies; the entries never leave the GPU while a program runs.
+A tape is a handle of two integers in device memory, the address of its entries and their count, as on CPUs
+(`compiler/target/cpu/tape.py`); loops copy handles like other values. The host reads handles and positions, allocates,
+and starts copies; entries never leave the GPU while a program runs.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ LEAST_ROOM = 16  # entries of a new block
 
 @dataclass
 class _Entries:
-    """A block of entries: how many bytes it has, and how many bytes of it are written."""
+    """Block of entries, and the number of bytes that are written."""
 
     block: Block
     used: int
 
 
 class Tapes:
-    """The tapes of one run: their blocks by address, which are there until the run has been started."""
+    """Tapes of one run: their blocks by address, kept alive until the run has been started."""
 
     def __init__(self, memory: CudaMemory) -> None:
         self._memory, self._driver = memory, memory.driver
@@ -39,7 +39,7 @@ class Tapes:
     # -- steps of programs -----------------------------------------------------------------------------------------
 
     def call(self, routine: str, addresses: list[int], parameters: tuple[int, ...]) -> None:
-        """A step that works on tapes."""
+        """Execute a step that works on tapes."""
         if routine == "weft_tape_length":
             handle, out = addresses
             self._put(out, np.array([self._handle(handle)[1]], np.int32))
@@ -53,18 +53,21 @@ class Tapes:
             self._read(data, length, position, rest[0], size)
         else:
             value, out = rest
-            self._put(out, np.array(self._written(data, length, position, value, size), np.int64))
+            self._put(out, np.array(self._write(data, length, position, value, size), np.int64))
 
     def _read(self, data: int, length: int, position: int, target: int, size: int) -> None:
-        """An entry, or zeros where there is none."""
+        """Copy an entry, or zeros if there is none."""
         if size and 0 <= position < length:
             self._driver.copy(target, data + position * size, size)
         elif size:
             self._driver.fill(target, size)
 
-    def _written(self, data: int, length: int, position: int, value: int, size: int) -> tuple[int, int]:
-        """The handle of a tape with a value at a position. Who writes at the end of the newest handle does so in place,
-        if there is room; other handles stay what they are. A position before the beginning writes nothing."""
+    def _write(self, data: int, length: int, position: int, value: int, size: int) -> tuple[int, int]:
+        """Return the handle of a tape with a value at a position.
+
+        A write at the end of the newest handle is done in place if there is room; other handles keep their entries. A
+        negative position writes nothing.
+        """
         if position < 0:
             return data, length
         after = max(position + 1, length)
@@ -95,17 +98,17 @@ class Tapes:
     def _put(self, address: int, value: np.ndarray) -> None:
         self._driver.copy_in(address, value)
 
-    # -- what crosses the border of a program is copied ------------------------------------------------------------
+    # -- arguments and results are copied --------------------------------------------------------------------------
 
-    def handle_of(self, tape: Tape) -> Block:
-        """The handle of a tape of the host, whose entries are copied."""
+    def put_tape(self, tape: Tape) -> Block:
+        """Copy a tape of the host to the GPU; return the block of its handle."""
         block = self._memory.take(TAPE_BYTES)
-        self._put(block.address, np.array(self._copied(tape), np.int64))
+        self._put(block.address, np.array(self._copy_entries(tape), np.int64))
         return block
 
-    def _copied(self, tape: Tape) -> tuple[int, int]:
+    def _copy_entries(self, tape: Tape) -> tuple[int, int]:
         entries = [
-            np.array(self._copied(e), np.int64) if isinstance(e, Tape) else np.ascontiguousarray(e)
+            np.array(self._copy_entries(e), np.int64) if isinstance(e, Tape) else np.ascontiguousarray(e)
             for e in tape.entries[: tape.length]
         ]
         size = sum(e.nbytes for e in entries)
@@ -116,8 +119,8 @@ class Tapes:
         self._put(found.block.address, np.concatenate([e.reshape(-1).view(np.uint8) for e in entries]))
         return found.block.address, tape.length
 
-    def tape_at(self, address: int, aval: TapeType) -> Tape:
-        """The tape whose handle is at an address, with entries of the host."""
+    def get_tape(self, address: int, aval: TapeType) -> Tape:
+        """Copy the tape whose handle is at an address to the host."""
         data, length = self._handle(address)
         return self._tape(data, length, aval.element)
 

@@ -1,4 +1,4 @@
-"""Times of the steps of a program on a GPU: events in its stream, before and after each."""
+"""Times of the steps of a program on a GPU, by events in its stream before and after each."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ from typing import Any
 
 from weft.compiler.program.ir import Step
 
-# Events that wait to be read; in a graph there are as many as its steps need.
+# Most events that wait to be read; a graph has as many as its steps need.
 MOST_PENDING = 2048
 
 
 class StepTimer:
-    """Marks when steps begin and end. In a graph (`recorded`) nothing is between two steps, so the end of one is the
-    beginning of the next; what the host starts one by one may wait for it in between."""
+    """Timer that records events at the beginning and end of steps.
+
+    In a graph (`recorded`) the end of a step is the beginning of the next; steps that the host starts one by one may
+    have gaps between them.
+    """
 
     def __init__(self, driver: Any, recorded: bool) -> None:
         self._driver, self._recorded = driver, recorded
@@ -23,14 +26,14 @@ class StepTimer:
         self._read: list[tuple[Step, int, int]] = []
 
     def begin(self, work: Any) -> None:
-        """A step is started next."""
+        """Record the beginning of the next step."""
         if self._last is None or not self._recorded:
             self._last = self._mark(work)
         if self._first is None:
             self._first = self._last
 
     def end(self, step: Step, work: Any) -> None:
-        """A step has been started."""
+        """Record the end of a step, which has been started."""
         last = self._mark(work)
         self._pending.append((step, self._last, last))
         self._last = last
@@ -44,13 +47,15 @@ class StepTimer:
         return event
 
     def times(self, began: int) -> Iterator[tuple[Step, int, int]]:
-        """Every step with when it began and ended, where the first of all began at a moment of the host's clock. All
-        work is waited for."""
+        """Wait for all work, and yield every step with its beginning and end.
+
+        The first one began at `began` by the host's clock.
+        """
         for step, begin, end in (*self._read, *self._times()):
             yield step, began + begin, began + end
 
     def _times(self) -> list[tuple[Step, int, int]]:
-        """When pending steps began and ended, in nanoseconds from the first event."""
+        """Return the beginnings and ends of pending steps, in nanoseconds from the first event."""
         self._driver.synchronize()
         moments: dict[int, int] = {}
 

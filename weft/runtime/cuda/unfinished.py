@@ -1,5 +1,4 @@
-"""Work of a GPU that other processes have a part in, and what becomes of arrays that were being computed when that
-failed."""
+"""Waits for collectives with other processes, and deletion of unfinished arrays when they fail."""
 
 from __future__ import annotations
 
@@ -14,9 +13,11 @@ from weft.runtime.sharded import ShardedArray
 
 
 class WaitsForOthers(Protocol):
-    """A GPU that may have collectives with other processes under way: `with_others` waits until a function says that
-    something has ended, and raises what has happened to the others. `epoch` is how often all its work was known to have
-    ended."""
+    """GPU that may have pending collectives with other processes.
+
+    `with_others` waits until a function returns True, and raises failures of the others. `epoch` is the number of its
+    synchronizations.
+    """
 
     with_others: Callable[[Callable[[], bool]], None] | None
     epoch: int
@@ -25,8 +26,10 @@ class WaitsForOthers(Protocol):
 
 
 def wait_for_others(gpu: WaitsForOthers) -> None:
-    """Wait until all work of a GPU has ended, if there are collectives with other processes among it. When these have
-    failed, arrays that were being computed have no elements; others are as they were."""
+    """Wait until all work of a GPU has ended, if it contains collectives with other processes.
+
+    If these have failed, arrays that were being computed are deleted; others are intact.
+    """
     waits = gpu.with_others
     if waits is None:
         return
@@ -36,15 +39,15 @@ def wait_for_others(gpu: WaitsForOthers) -> None:
         delete_unfinished(gpu)
         gpu.with_others = None
         raise
-    if gpu.with_others is waits:  # else another thread has started more
+    if gpu.with_others is waits:  # otherwise another thread has started more
         gpu.with_others = None
         gpu.epoch += 1
 
 
 def delete_unfinished(gpu: Any) -> None:
-    """Delete arrays whose memory was taken since a GPU was known to be idle: they may have any elements."""
+    """Delete arrays whose memory was written since the last synchronization of a GPU: their elements are undefined."""
     for array in live_arrays():
-        blocks = [block for block in _blocks_of(array) if block.owner.driver is gpu and block.epoch == gpu.epoch]
+        blocks = [block for block in _get_blocks(array) if block.owner.driver is gpu and block.epoch == gpu.epoch]
         if not blocks:
             continue
         for block in blocks:
@@ -55,8 +58,8 @@ def delete_unfinished(gpu: Any) -> None:
             array._donate(INTERRUPTED)
 
 
-def _blocks_of(array: HeldArray) -> list[Block]:
-    """The memory of an array that is nothing but on GPUs."""
+def _get_blocks(array: HeldArray) -> list[Block]:
+    """Return the blocks of an array whose only memory is on GPUs."""
     if isinstance(array, ShardedArray):
         memory = array._memory if isinstance(array._memory, list) else [p._memory for p in array._parts or ()]
     else:

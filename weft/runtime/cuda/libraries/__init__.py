@@ -1,6 +1,6 @@
-"""NVIDIA's libraries through ctypes: where they are, and the calls that programs make of them.
+"""Bindings to NVIDIA's libraries by ctypes: their locations, and the calls that programs make.
 
-A `Call` step of a program has a routine and integers. `LibraryCalls.prepare` makes of it, once for each GPU, a function
-of a stream and addresses: descriptors, and the choice among the algorithms that a library has. What it starts in a
-stream that is recorded becomes a part of the graph.
+A `Call` step of a program has a routine and integers. `LibraryCalls.prepare` converts it, once for each GPU, to a
+function of a stream and addresses: it creates descriptors and chooses an algorithm of the library. In a stream that is
+captured, the function adds nodes to the graph.
 """

@@ -1,4 +1,4 @@
-"""The calls of libraries on one GPU: prepared once, made by a stream."""
+"""Calls of libraries on one GPU: prepared once, and started in a stream."""
 
 from __future__ import annotations
 
@@ -15,33 +15,32 @@ from weft.runtime.cuda.libraries.find import load
 
 
 class PreparedCall(Protocol):
-    """A call of a library with all but addresses."""
+    """Prepared call of a library, which only lacks addresses."""
 
     @property
     def workspace(self) -> int:
-        """Bytes of memory that it needs besides its operands, at a multiple of 256."""
+        """Bytes of temporary memory, aligned to 256."""
         ...
 
     def __call__(self, stream: Any, addresses: Sequence[int], workspace: int) -> None:
-        """Start it in a stream, on operands and results at these addresses."""
+        """Start the call in a stream, on operands and results at these addresses."""
         ...
 
 
-# A function of the calls of a GPU, integers and the alignment of each address. One that has `most_alignment` does not
-# ask for more; one whose `measures` is false runs nothing, so that several calls are prepared at a time.
+# Function of the calls of a GPU, integers and the alignment of each address. An attribute `most_alignment` bounds the
+# alignments that matter; if `measures` is false, it runs nothing, so that several calls are prepared at a time.
 Preparation = Callable[["LibraryCalls", Sequence[int], Sequence[int]], PreparedCall]
 
 
 class Measure(Protocol):
-    """How long work takes on the GPU: the seconds of some repetitions of a function that starts it, which takes a
-    stream."""
+    """Measurement of work on the GPU: the seconds of repetitions of a function that starts it in a stream."""
 
     def __call__(self, work: Callable[[Any], None], repetitions: int) -> float: ...
 
 
 class LibraryCalls:
-    """The libraries of one GPU. `driver` allocates memory and measures; `loader` returns a library by its name, and
-    `routines` how calls are prepared."""
+    """Libraries of one GPU. `driver` allocates memory and measures, `loader` loads a library by its name, and
+    `routines` has the functions that prepare calls."""
 
     def __init__(
         self, driver: Any, routines: Mapping[str, Preparation], loader: Callable[[str], Any] = load, gpu: str = ""
@@ -54,20 +53,20 @@ class LibraryCalls:
         self._measuring = {routine: held(threading.RLock()) for routine in routines}
 
     def library(self, name: str, opened: Callable[[Any], Any], purpose: str = "") -> Any:
-        """A library that is opened once for this GPU and for each purpose: what a function makes of it."""
+        """Return a library opened by a function, once for this GPU and for each purpose."""
         with self._lock:
             if (name, purpose) not in self._libraries:
                 self._libraries[name, purpose] = opened(self._loader(name))
             return self._libraries[name, purpose]
 
     def knows(self, routine: str) -> bool:
-        """Whether there is such a routine."""
+        """Return whether a routine exists."""
         return routine in self._routines
 
     def prepare(self, routine: str, integers: Sequence[int], alignments: Sequence[int]) -> PreparedCall:
-        """A call, which is prepared now unless an equal one was."""
+        """Prepare a call, or return an equal one that was prepared before."""
         if not self.knows(routine):
-            raise InternalError(f"No library has the routine {routine}.", stage="library")
+            raise InternalError(f"The routine {routine} must be in ROUTINES.", stage="library")
         prepare = self._routines[routine]
         most = getattr(prepare, "most_alignment", None)
         if most is not None:
@@ -80,7 +79,7 @@ class LibraryCalls:
                 found = self._prepared[key] = new = Future()
         if new is not None:
             try:
-                # Calls that are measured are prepared one after the other; others, and those of others, at once.
+                # Measured calls of a routine are prepared one after the other; others concurrently.
                 with self._measuring[routine] if getattr(prepare, "measures", True) else nullcontext():
                     new.set_result(prepare(self, integers, alignments))
             except BaseException as error:

@@ -1,4 +1,4 @@
-"""Which of the algorithms that a library proposes is used: the quickest of the first ones, which is pinned on disk."""
+"""Choice among the algorithms that a library proposes: the fastest of the first ones, which is pinned on disk."""
 
 from __future__ import annotations
 
@@ -10,21 +10,24 @@ from weft.compiler import cache
 from weft.compiler.schedules import get_pin, pin
 from weft.compiler.target.target import ANY
 
-# The first so many proposals are measured, each so many times in so many rounds.
+# Proposals that are measured, and how often each is in each round.
 MOST_MEASURED, REPETITIONS, ROUNDS = 8, 3, 3
-# Those that took longer than the best by so much in the first round have lost.
+# A proposal that takes longer than the best by this factor in the first round is dropped.
 HOPELESS = 1.5
 
 
-def chosen(
+def choose_fastest(
     calls: Any,
     what: str,
     candidates: Sequence[tuple[str, Callable[..., None]]],
     sizes: Sequence[int],
     most: int = MOST_MEASURED,
 ) -> int:
-    """The index of the quickest candidate. Each has a name, which is pinned under `what` for this GPU, and a function
-    of a stream and addresses of so many bytes. At most so many of them are measured."""
+    """Return the index of the fastest candidate.
+
+    Each has a name, which is pinned under `what` for this GPU, and a function of a stream and addresses of memory with
+    these sizes. At most `most` are measured.
+    """
     key = cache.schedule_key(f"{what} on {calls.gpu}", ANY)
     names = [name for name, _ in candidates]
     before = get_pin(key)
@@ -35,7 +38,7 @@ def chosen(
         best, found = float("inf"), 0
         for i, (_, start) in enumerate(candidates[:most]):
             work = lambda stream, start=start: start(stream, addresses)
-            seconds = calls.driver.seconds_of(work, REPETITIONS, ROUNDS, HOPELESS * best)
+            seconds = calls.driver.measure_seconds(work, REPETITIONS, ROUNDS, HOPELESS * best)
             if seconds < best:
                 best, found = seconds, i
     name = pin(key, names[found])

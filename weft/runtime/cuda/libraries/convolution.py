@@ -15,20 +15,20 @@ from weft.compiler.target.cuda.library.calls import DTYPES, ConvolutionCall
 from weft.compiler.target.cuda.library.convolutions import DATA, FORWARD, KINDS
 from weft.runtime.cuda.libraries import cudnn
 from weft.runtime.cuda.libraries.calls import LibraryCalls
-from weft.runtime.cuda.libraries.choices import chosen
+from weft.runtime.cuda.libraries.choices import choose_fastest
 from weft.runtime.cuda.libraries.cudnn import Cudnn, CudnnError, Graph, Plan, Tensor
-from weft.runtime.cuda.libraries.plans import read_plan, stored_plan
+from weft.runtime.cuda.libraries.plans import load_plan, read_plan
 
 # cudnnPointwiseMode_t
 ADD, RELU = 0, 100
-# A convolution of so many multiplications takes some microseconds, or with another algorithm many more: the proposals
-# for it are measured.
+# Least multiplications of a convolution whose proposals are measured: it takes some microseconds, or many more by
+# another algorithm.
 LONG = 1 << 22
-# Proposals that are measured: the best one is often not among the first.
+# Proposals that are measured: the best is often not among the first.
 MOST_PLANS = 16
-# What is needed besides operands and results: a plan that takes more is not used.
+# Most bytes of temporary memory of a plan.
 MOST_WORKSPACE = 1 << 30
-# The attributes of an operation: factors of its result and of what was there, description, kernel, operand, result.
+# Attributes of an operation: factors of its result and of the previous content, descriptor, kernel, operand, result.
 _OPERATIONS = {
     "forward": (cudnn.OPERATION_FORWARD, range(700, 706)),
     "data": (cudnn.OPERATION_DATA, range(706, 712)),
@@ -37,8 +37,10 @@ _OPERATIONS = {
 
 
 class ConvolutionGraph(Graph):
-    """The graph of a call: `tensors` are the identities of the operands of the call and of its result. What follows the
-    convolution can be left out, or be all that there is."""
+    """Graph of a call: `tensors` are the unique ids of its operands and its result.
+
+    It may contain the convolution alone, or only the operations after it.
+    """
 
     def __init__(
         self, lib: Cudnn, alignments: Sequence[int], call: ConvolutionCall, convolves: bool, follows: bool
@@ -49,7 +51,7 @@ class ConvolutionGraph(Graph):
         dtype, result = DTYPES[call.dtype], DTYPES[call.result]
         # The operand, the kernel and the result of the forward convolution; one of them is the result here.
         written = {FORWARD: 2, DATA: 0}.get(kind, 1)
-        # Those of the operands of the call, then that of its result.
+        # The ids of the operands of the call, then of its result.
         order = {FORWARD: (0, 1, 2), DATA: (2, 1, 0)}.get(kind, (0, 2, 1))
         tensors = [
             self.features_last(shape, result if n == written else dtype, virtual=n == 2 and convolves and follows)
@@ -66,7 +68,7 @@ class ConvolutionGraph(Graph):
         self.tensors = [tensor.identity for tensor in used]
 
     def features_last(self, shape: Sequence[int], dtype: Any, virtual: bool = False) -> Tensor:
-        """An array with features last, as cuDNN lists dimensions: features come second."""
+        """Create the tensor of an array with features last; in cuDNN's order of dimensions they come second."""
         strides = cudnn.dense(shape)
         order = (0, len(shape) - 1, *range(1, len(shape) - 1))
         return self.tensor([shape[n] for n in order], dtype, [strides[n] for n in order], virtual=virtual)
@@ -100,7 +102,7 @@ class ConvolutionGraph(Graph):
         )
 
     def follow(self, value: Tensor, bias: Tensor, out: Tensor) -> None:
-        """Add what follows it."""
+        """Add the operations after the convolution."""
         if not self.call.relu:
             self.pointwise(ADD, out, value, bias)
             return
@@ -109,7 +111,7 @@ class ConvolutionGraph(Graph):
 
     @property
     def sizes(self) -> list[int]:
-        """The bytes of its tensors, in their order."""
+        """Return the bytes of its tensors, in their order."""
         call, shapes = self.call, self.call.parts.shapes
         width = max(DTYPES[call.dtype].itemsize, DTYPES[call.result].itemsize)
         order = {FORWARD: (0, 1, 2), DATA: (2, 1, 0)}.get(KINDS[call.kind], (0, 2, 1))
@@ -120,43 +122,43 @@ class ConvolutionGraph(Graph):
 
 
 class Convolution:
-    """A convolution, or the gradient of one, with a plan. If no engine computes what follows it, that has a plan of its
-    own."""
+    """Convolution, or the gradient of one, with a plan. Operations after it have their own plan if no engine fuses
+    them."""
 
     def __init__(self, calls: LibraryCalls, integers: Sequence[int], alignments: Sequence[int]) -> None:
         call = ConvolutionCall.of(integers)
         self._lib: Cudnn = calls.library("cudnn", Cudnn)
         self._after: tuple[Plan, list[int]] | None = None
         follows = bool(call.has_bias)
-        # The whole call; or the convolution alone, and what follows it.
+        # The whole call; or the convolution alone, and the operations after it.
         graph = partial(ConvolutionGraph, self._lib, alignments, call)
         self._graph = whole = graph(True, follows)
         what = f"{call} {whole.alignment}"
-        # An earlier process may have found that no engine computes what follows.
+        # An earlier process may have found that no engine fuses the operations after it.
         plan: Plan | None = None
         if not follows or read_plan(calls, self._lib, f"{what}, alone") is None:
             try:
-                plan = stored_plan(calls, self._lib, what, lambda: self._best(calls, whole))
+                plan = load_plan(calls, self._lib, what, lambda: self._best(calls, whole))
             except CudnnError:
                 if not follows:
                     raise
         if plan is None:
             alone, after = graph(True, False), graph(False, True)
-            second = stored_plan(calls, self._lib, f"{what}, after", lambda: self._plans(calls, after)[0])
+            second = load_plan(calls, self._lib, f"{what}, after", lambda: self._plans(calls, after)[0])
             self._graph, self._after = alone, (second, after.tensors)
-            plan = stored_plan(calls, self._lib, f"{what}, alone", lambda: self._best(calls, alone))
+            plan = load_plan(calls, self._lib, f"{what}, alone", lambda: self._best(calls, alone))
         self._plan = plan
         self.workspace = max(plan.workspace, 0 if self._after is None else self._after[0].workspace)
 
     def _best(self, calls: LibraryCalls, graph: ConvolutionGraph) -> Plan:
-        """The quickest plan of a graph with a convolution."""
+        """Return the fastest plan of a graph with a convolution."""
         plans, call = self._plans(calls, graph), graph.call
         shapes = call.parts.shapes
         if len(plans) == 1 or math.prod(shapes[2]) * math.prod(shapes[1][1:]) < LONG:
             return plans[0]
         sizes = [*graph.sizes, max(p.workspace for p in plans)]
-        candidates = [(f"{n} {p.engine}", _started(p, graph.tensors)) for n, p in enumerate(plans)]
-        return plans[chosen(calls, f"cuDNN {self._lib.version} {call}", candidates, sizes, MOST_PLANS)]
+        candidates = [(f"{n} {p.engine}", _bind_plan(p, graph.tensors)) for n, p in enumerate(plans)]
+        return plans[choose_fastest(calls, f"cuDNN {self._lib.version} {call}", candidates, sizes, MOST_PLANS)]
 
     @staticmethod
     def _plans(calls: LibraryCalls, graph: ConvolutionGraph) -> list[Plan]:
@@ -169,11 +171,13 @@ class Convolution:
         if call.relu and graph.follows:
             plans = _keeping_nan(calls, graph, plans)
         if not plans:
-            raise CudnnError("cuDNN has no plan for a convolution that does with a gigabyte of memory.")
+            raise CudnnError(
+                "cuDNN must have a plan for a convolution with at most a gigabyte of temporary memory; it has none."
+            )
         return plans
 
     def __call__(self, stream: Any, addresses: Sequence[int], workspace: int) -> None:
-        """Start it."""
+        """Start the plans."""
         if self._after is None:
             self._plan.start(stream, self._graph.tensors, addresses, workspace)
             return
@@ -184,8 +188,9 @@ class Convolution:
 
 
 def _keeping_nan(calls: LibraryCalls, graph: ConvolutionGraph, plans: Sequence[Plan]) -> list[Plan]:
-    """The plans whose relu of nan is nan: that of some engines is 0, whatever is asked for. Their operand is nan, and
-    they are run."""
+    """Return the plans whose relu of NaN is NaN: that of some engines is 0, despite the request. They are run on
+    NaN.
+    """
     retained = []
     with ExitStack() as stack:
         sizes = [*graph.sizes, max((p.workspace for p in plans), default=0)]
@@ -207,6 +212,6 @@ def _keeping_nan(calls: LibraryCalls, graph: ConvolutionGraph, plans: Sequence[P
     return retained
 
 
-def _started(plan: Plan, tensors: Sequence[int]) -> Callable[..., None]:
-    """Starts a plan on addresses, of which the last one is that of memory to work in."""
+def _bind_plan(plan: Plan, tensors: Sequence[int]) -> Callable[..., None]:
+    """Return a function that starts a plan on addresses, the last of which is that of temporary memory."""
     return lambda stream, addresses: plan.start(stream, tensors, addresses[:-1], addresses[-1])

@@ -15,7 +15,7 @@ from weft.base.forks import held
 from weft.compiler.target.cuda.library.calls import DTYPES, TriangularCall
 from weft.runtime.cuda.libraries.calls import LibraryCalls
 
-# The letters by which LAPACK and BLAS name dtypes.
+# Letters of dtypes in the names of LAPACK and BLAS.
 LETTERS = {"float32": "S", "float64": "D", "complex64": "C", "complex128": "Z"}
 WORKSPACE = 4 << 20
 LEFT, RIGHT, LOWER, UPPER = 0, 1, 0, 1
@@ -31,14 +31,14 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
 }
 
 
-def scalar_of(dtype: Any, value: float) -> Any:
-    """A number of the host, in a dtype."""
+def make_scalar(dtype: Any, value: float) -> Any:
+    """Return a scalar of the host in a dtype, for the library."""
     part = c_double if dtypes.name(dtype) in ("float64", "complex128") else c_float
     return (part * 2)(value, 0) if dtypes.kind(dtype) == "c" else part(value)
 
 
 class Cublas:
-    """The library, opened for a GPU. Who calls it takes the lock, since the handle has the stream."""
+    """Library opened for a GPU. Callers hold the lock, since the handle has the stream."""
 
     def __init__(self, library: Any) -> None:
         self._functions = {name: getattr(library, name) for name in _FUNCTIONS}
@@ -50,19 +50,19 @@ class Cublas:
         self("cublasCreate_v2", byref(self.handle))
 
     def __call__(self, name: str, *arguments: Any) -> None:
-        """Call a function; raise what it reports."""
+        """Call a function; raise if it reports an error."""
         status = self._functions[name](*arguments)
         if status:
             raise JaxRuntimeError(f"cuBLAS reports an error in {name}: status {status}.")
 
     def enter(self, stream: Any, workspace: int) -> None:
-        """Work is started in this stream from now on, with this memory."""
+        """Set the stream and the temporary memory of later calls."""
         self("cublasSetStream_v2", self.handle, stream)
         self("cublasSetWorkspace_v2", self.handle, workspace, WORKSPACE)
 
 
 class Triangular:
-    """A batch of triangular systems."""
+    """Batch of triangular systems."""
 
     workspace = WORKSPACE
 
@@ -70,10 +70,10 @@ class Triangular:
         self.call = TriangularCall.of(integers)
         self._lib: Cublas = calls.library("cublas", Cublas)
         self._driver = calls.driver
-        self._one = scalar_of(DTYPES[self.call.dtype], 1)
+        self._one = make_scalar(DTYPES[self.call.dtype], 1)
 
     def __call__(self, stream: Any, addresses: Sequence[int], workspace: int) -> None:
-        """Start it: b is copied to where the result belongs, and solved there."""
+        """Start the solves: b is copied to the result, and solved there."""
         call, (a, b, out) = self.call, addresses
         dtype = DTYPES[call.dtype]
         matrix, sides = call.size * call.size * dtype.itemsize, call.size * call.others * dtype.itemsize

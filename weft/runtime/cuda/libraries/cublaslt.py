@@ -20,9 +20,9 @@ from weft.base.errors import JaxRuntimeError
 from weft.base.forks import held
 from weft.compiler.target.cuda.library.calls import ACTIVATIONS, DTYPES, MatmulCall
 from weft.runtime.cuda.libraries.calls import LibraryCalls
-from weft.runtime.cuda.libraries.choices import MOST_MEASURED, chosen
+from weft.runtime.cuda.libraries.choices import MOST_MEASURED, choose_fastest
 
-# cudaDataType_t, and the type in which a dtype is summed and scaled.
+# cudaDataType_t, and the type of sums and factors.
 DATA_TYPES = {
     "float32": 0, "float64": 1, "float16": 2, "int8": 3, "complex64": 4, "complex128": 5, "int32": 10, "bfloat16": 14,
     "float8_e4m3fn": 28,
@@ -35,17 +35,17 @@ TRANSPOSE_A, TRANSPOSE_B, EPILOGUE, BIAS_POINTER, AUX_POINTER, AUX_LD, AUX_BATCH
 )  # fmt: skip
 BATCH_COUNT, BATCH_STRIDE = 5, 6
 MOST_WORKSPACE, ALIGNMENT_A, ALIGNMENT_B, ALIGNMENT_C, ALIGNMENT_D = 1, 5, 6, 7, 8
-# cublasLtEpilogue_t: flags for what is done after a matmul.
+# cublasLtEpilogue_t: flags of operations after a matmul.
 DEFAULT, RELU, BIAS, GELU, AUX = 1, 2, 4, 32, 128
 WORKSPACE = 32 << 20
-# A matmul of so many multiplications takes some ten microseconds: the proposals for it are measured.
+# Least multiplications of a matmul whose proposals are measured: it takes some ten microseconds.
 LONG = 2 << 30
-# A step of a program has addresses that are at least so aligned, unless it is in a loop.
+# Least alignment of the addresses of a step that is not in a loop.
 MOST_ALIGNMENT = 256
 
 
 class Algorithm(ctypes.Structure):
-    """cublasLtMatmulHeuristicResult_t: a proposal."""
+    """cublasLtMatmulHeuristicResult_t: proposal of an algorithm."""
 
     _fields_ = (
         ("data", c_uint64 * 8),
@@ -70,7 +70,7 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
 
 
 class CublasLt:
-    """The library, opened for a GPU."""
+    """Library opened for a GPU."""
 
     def __init__(self, library: Any) -> None:
         self._functions = {name: getattr(library, name) for name in _FUNCTIONS}
@@ -82,20 +82,20 @@ class CublasLt:
         self("cublasLtCreate", byref(self.handle))
 
     def __call__(self, name: str, *arguments: Any) -> None:
-        """Call a function; raise what it reports."""
+        """Call a function; raise if it reports an error."""
         status = self._functions[name](*arguments)
         if status:
             raise JaxRuntimeError(f"cuBLASLt reports an error in {name}: status {status}.")
 
     def descriptor(self, compute: int, scale: int, attributes: dict[int, Any]) -> c_void_p:
-        """A description of a matmul."""
+        """Create the descriptor of a matmul."""
         found = c_void_p()
         self("cublasLtMatmulDescCreate", byref(found), compute, scale)
         self._set("cublasLtMatmulDescSetAttribute", found, attributes)
         return found
 
     def layout(self, data_type: int, rows: int, columns: int, stride: int, batch: int, step: int) -> c_void_p:
-        """A description of a batch of matrices stored by columns."""
+        """Create the layout of a batch of column-major matrices."""
         found = c_void_p()
         self("cublasLtMatrixLayoutCreate", byref(found), data_type, rows, columns, stride)
         if batch > 1:
@@ -104,7 +104,7 @@ class CublasLt:
         return found
 
     def preference(self, workspace: int, alignments: dict[int, int]) -> c_void_p:
-        """What algorithms may use."""
+        """Create the preferences of algorithms: memory and alignments."""
         found = c_void_p()
         self("cublasLtMatmulPreferenceCreate", byref(found))
         attributes: dict[int, Any] = {MOST_WORKSPACE: c_uint64(workspace)}
@@ -121,7 +121,7 @@ class CublasLt:
             self(function, descriptor, attribute, byref(value), ctypes.sizeof(value))
 
     def proposals(self, matmul: c_void_p, layouts: Sequence[c_void_p], preference: c_void_p) -> list[Algorithm]:
-        """Algorithms, the one that is thought to be quickest first."""
+        """Return algorithms in the order of the library's heuristic."""
         first, second, out = layouts
         found, count = (Algorithm * MOST_MEASURED)(), c_int()
         self(
@@ -132,7 +132,7 @@ class CublasLt:
 
 
 class Matmul:
-    """A matmul with its descriptors and an algorithm."""
+    """Matmul with its descriptors and an algorithm."""
 
     def __init__(self, calls: LibraryCalls, integers: Sequence[int], alignments: Sequence[int]) -> None:
         self.call = call = MatmulCall.of(integers)
@@ -146,9 +146,13 @@ class Matmul:
         self._one, self._zero = scalar(1), scalar(0)
         self.matmul = self.lib.descriptor(compute, scale, self._attributes(result_type, result.itemsize))
         self.layouts = [
-            self._stored(data_type, call.summed, call.columns, call.rhs_transposed, call.rhs_stride, call.rhs_step),
-            self._stored(data_type, call.rows, call.summed, call.lhs_transposed, call.lhs_stride, call.lhs_step),
-            self._stored(result_type, call.rows, call.columns, 0, call.out_stride, call.out_step),
+            self._row_major_layout(
+                data_type, call.summed, call.columns, call.rhs_transposed, call.rhs_stride, call.rhs_step
+            ),
+            self._row_major_layout(
+                data_type, call.rows, call.summed, call.lhs_transposed, call.lhs_stride, call.lhs_step
+            ),
+            self._row_major_layout(result_type, call.rows, call.columns, 0, call.out_stride, call.out_step),
         ]
         alignment = {
             ALIGNMENT_A: self._alignment(alignments[1], 1),
@@ -157,12 +161,12 @@ class Matmul:
             ALIGNMENT_D: self._alignment(alignments[2 + call.has_bias], 2),
         }
         preference = self.lib.preference(WORKSPACE, alignment)
-        # A heuristic may look at whether there are pointers, so they are there.
+        # A heuristic may check for pointers, so they are set.
         self._point([MOST_ALIGNMENT] * (3 + self._has_bias + self._has_input))
         proposals = self.lib.proposals(self.matmul, self.layouts, preference)
         if not proposals:
-            raise JaxRuntimeError(f"cuBLASLt has no algorithm for {call}.")
-        self.algorithm = proposals[self._chosen(calls, proposals) if len(proposals) > 1 else 0]
+            raise JaxRuntimeError(f"cuBLASLt cannot compute {call}: it has no algorithm.")
+        self.algorithm = proposals[self._choose(calls, proposals) if len(proposals) > 1 else 0]
         self.workspace = int(self.algorithm.workspace)
 
     def _attributes(self, result_type: int, size: int) -> dict[int, Any]:
@@ -182,14 +186,16 @@ class Matmul:
                 attributes[AUX_BATCH_STRIDE] = c_int64(call.out_step)
         return attributes
 
-    def _stored(self, data_type: int, rows: int, columns: int, transposed: int, stride: int, step: int) -> c_void_p:
-        """A matrix that is stored by rows, as the transposed one that is stored by columns."""
+    def _row_major_layout(
+        self, data_type: int, rows: int, columns: int, transposed: int, stride: int, step: int
+    ) -> c_void_p:
+        """Create the layout of a row-major matrix: that of the transposed column-major one."""
         if transposed:
             rows, columns = columns, rows
         return self.lib.layout(data_type, columns, rows, stride, self.call.batch, step)
 
     def _alignment(self, base: int, operand: int) -> int:
-        """Of all matrices of the loops, if the first has this."""
+        """Return the alignment of all matrices of the loops, given that of the first."""
         size = self._sizes[operand]
         steps = [self.call.loops[n + 1 + operand] * size for n in range(0, len(self.call.loops), 4)]
         found = min(base, MOST_ALIGNMENT)
@@ -197,12 +203,12 @@ class Matmul:
             found //= 2
         return found
 
-    def _chosen(self, calls: LibraryCalls, proposals: Sequence[Algorithm]) -> int:
+    def _choose(self, calls: LibraryCalls, proposals: Sequence[Algorithm]) -> int:
         call = self.call
         if call.rows * call.columns * call.summed * call.batch < LONG:
             return 0
 
-        def started(algorithm: Algorithm) -> Any:
+        def bind_algorithm(algorithm: Algorithm) -> Any:
             return lambda stream, addresses: self._start(stream, addresses[:-1], addresses[-1], algorithm)
 
         names = [bytes(a.data).hex() for a in proposals]
@@ -223,19 +229,19 @@ class Matmul:
         )
         bias = [call.columns * self._sizes[2]] * call.has_bias
         sizes = [lhs, rhs, *bias, out, *[out] * call.has_input, max(int(a.workspace) for a in proposals)]
-        candidates = [(name, started(a)) for name, a in zip(names, proposals, strict=True)]
+        candidates = [(name, bind_algorithm(a)) for name, a in zip(names, proposals, strict=True)]
         once = replace(call, loops=())
-        return chosen(calls, f"cuBLASLt {self.lib.version} {once}", candidates, sizes)
+        return choose_fastest(calls, f"cuBLASLt {self.lib.version} {once}", candidates, sizes)
 
     def _point(self, addresses: Sequence[int]) -> None:
-        """Set the addresses that are attributes."""
+        """Set the addresses that are attributes of the descriptor."""
         if self._has_bias:
             self.lib.set(self.matmul, BIAS_POINTER, c_uint64(addresses[2]))
         if self._has_input:
             self.lib.set(self.matmul, AUX_POINTER, c_uint64(addresses[3 + self._has_bias]))
 
     def _start(self, stream: Any, addresses: Sequence[int], workspace: int, algorithm: Algorithm) -> None:
-        """One matmul, or a batch."""
+        """Start one matmul, or a batch."""
         first, second, out = self.layouts
         lhs, rhs, result = addresses[0], addresses[1], addresses[2 + self._has_bias]
         size = int(algorithm.workspace)
@@ -259,7 +265,7 @@ class Matmul:
 
 
 def _arithmetic(dtype: Any, tf32: bool) -> tuple[int, int, Any]:
-    """How a dtype is summed, in which type results are scaled, and numbers of that type."""
+    """Return the compute type of a dtype, the type of factors, and a constructor of factors."""
     match dtypes.name(dtype):
         case "float64":
             return COMPUTE_64F, DATA_TYPES["float64"], ctypes.c_double

@@ -1,4 +1,4 @@
-"""cuDNN's graphs: operations over tensors that become one plan, which is made once and run with addresses.
+"""cuDNN's graphs: operations on tensors that are compiled to one plan, which is made once and run with addresses.
 
 All objects of the library are descriptors with attributes, which are arrays of one type. A graph says what is computed;
 the library proposes engines for it, of which some are compiled when a plan is made.
@@ -27,7 +27,7 @@ DATA_TYPES = {"float32": 0, "float64": 1, "float16": 2, "int8": 3, "int32": 4, "
     OPERATION_DATA, OPERATION_POINTWISE, GRAPH, VARIANT, TENSOR, MATMUL, OPERATION_MATMUL, REDUCTION,
     OPERATION_REDUCTION, OPERATION_RESHAPE,
 ) = (0, 1, 2, 3, 4, 5, 10, 11, 12, 13, 15, 16, 17, 18, 19, 21, 22, 31)  # fmt: skip
-# cudnnBackendAttributeType_t, and what an element is.
+# cudnnBackendAttributeType_t, and the types of elements.
 (
     HANDLE, DATA_TYPE, BOOLEAN, INT64, FLOAT, DOUBLE, POINTER_TYPE, CONVOLUTION_MODE, HEURISTIC_MODE, NAN_MODE, NOTE,
     POINTWISE_MODE, DESCRIPTOR, REDUCTION_MODE, CHARACTER,
@@ -39,15 +39,15 @@ _ELEMENTS = {
 }  # fmt: skip
 CROSS_CORRELATION = 1
 KEEP_NAN = 1  # cudnnNanPropagation_t
-# Heuristics: the best one, and one that always has an answer.
+# Heuristics: the best one, and the fallback, which always has an answer.
 BEST, FALLBACK = 3, 2
-# Notes about what an engine does to numbers.
+# Numerical notes of engines.
 TENSOR_CORES, DOWN_CONVERTS, REDUCED_SUMS, BY_FFT, NOT_DETERMINISTIC, WINOGRAD = 0, 1, 2, 3, 4, 5
-# Engines that are asked for; those whose notes are refused are many.
+# Engines that are queried: many are rejected for their notes.
 MOST_PROPOSALS = 64
-# The attribute of a plan that is all of it as text, and what is known of the engine of one that comes from there.
+# Attribute of a plan with its serialization; and the engine of a deserialized plan, which is unknown.
 PLAN_TEXT, STORED = 405, -1
-# More is never asked of where tensors begin, in bytes.
+# Largest alignment of tensors that matters, in bytes.
 MOST_ALIGNMENT = 16
 
 _FUNCTIONS: dict[str, tuple[Any, ...]] = {
@@ -64,11 +64,11 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
 
 
 class CudnnError(JaxRuntimeError):
-    """What the library reports; for proposals this is not the end."""
+    """Error of the library; one of a proposal is ignored."""
 
 
 class Cudnn:
-    """The library, opened for a GPU. What runs takes the lock, since the handle has the stream."""
+    """Library opened for a GPU. Runs hold the lock, since the handle has the stream."""
 
     def __init__(self, library: Any) -> None:
         self._functions = {name: getattr(library, name) for name in _FUNCTIONS}
@@ -83,7 +83,7 @@ class Cudnn:
         self("cudnnCreate", byref(self.handle))
 
     def __call__(self, name: str, *arguments: Any) -> None:
-        """Call a function; raise what it reports."""
+        """Call a function; raise if it reports an error."""
         status = self._functions[name](*arguments)
         if status:
             text = ctypes.create_string_buffer(1024)
@@ -92,15 +92,15 @@ class Cudnn:
             raise CudnnError(f"cuDNN reports an error in {name}: {said or 'no reason given'} ({status}).")
 
     def descriptor(self, kind: int, attributes: Mapping[int, tuple[int, Any]]) -> Descriptor:
-        """A finished descriptor: its attributes are (type, value or values)."""
+        """Create and finalize a descriptor; its attributes are (type, value or values)."""
         found = Descriptor(self, kind)
         for name, (type_, values) in attributes.items():
             found.set(name, type_, values if isinstance(values, (list, tuple)) else [values])
         self("cudnnBackendFinalize", found.handle)
         return found
 
-    def plan_of(self, content: bytes) -> Plan:
-        """A plan of what `Plan.content` was."""
+    def deserialize_plan(self, content: bytes) -> Plan:
+        """Deserialize a plan from `Plan.content`."""
         found = Descriptor(self, PLAN)
         found.set(400, HANDLE, [self.handle.value])
         self("cudnnBackendSetAttribute", found.handle, PLAN_TEXT, CHARACTER, len(content), content)
@@ -109,7 +109,7 @@ class Cudnn:
 
 
 class Descriptor:
-    """A descriptor of the library, for as long as it is referenced; it keeps those that it refers to."""
+    """Descriptor of the library; it keeps those that it refers to alive."""
 
     def __init__(self, lib: Cudnn, kind: int) -> None:
         self._lib = lib
@@ -125,13 +125,13 @@ class Descriptor:
         self._lib("cudnnBackendSetAttribute", self.handle, name, type_, len(elements), array)
 
     def get(self, name: int, type_: int, most: int) -> list[Any]:
-        """An attribute that is no descriptor."""
+        """Get an attribute that is not a descriptor."""
         array, count = (_ELEMENTS[type_] * most)(), c_int64()
         self._lib("cudnnBackendGetAttribute", self.handle, name, type_, most, byref(count), array)
         return list(array[: min(count.value, most)])
 
     def descriptors(self, name: int, kind: int, most: int) -> list[Descriptor]:
-        """An attribute that is descriptors."""
+        """Get an attribute of descriptors."""
         found = [Descriptor(self._lib, kind) for _ in range(most)]
         array, count = (c_void_p * most)(*(d.handle.value for d in found)), c_int64()
         self._lib("cudnnBackendGetAttribute", self.handle, name, DESCRIPTOR, most, byref(count), array)
@@ -143,7 +143,7 @@ class Descriptor:
 
 
 class Tensor(NamedTuple):
-    """A tensor of a graph, with the integer by which it gets its address; virtual ones have none."""
+    """Tensor of a graph, with its unique id; virtual tensors have no address."""
 
     descriptor: Descriptor
     identity: int
@@ -151,7 +151,7 @@ class Tensor(NamedTuple):
 
 
 def dense(shape: Sequence[int]) -> tuple[int, ...]:
-    """The strides of a tensor whose last dimension is contiguous."""
+    """Return the strides of a row-major tensor."""
     return tuple(math.prod(shape[n + 1 :]) for n in range(len(shape)))
 
 
@@ -172,7 +172,7 @@ class Graph:
         virtual: bool = False,
         by_value: bool = False,
     ) -> Tensor:
-        """A tensor. One that is `virtual` is never in memory, one `by_value` is a scalar of the host."""
+        """Create a tensor. A `virtual` one is never in memory, one `by_value` is a scalar of the host."""
         self._tensors += 1
         attributes: dict[int, tuple[int, Any]] = {
             900: (INT64, self.alignment),
@@ -194,8 +194,10 @@ class Graph:
     def pointwise(
         self, mode: int, out: Tensor, x: Tensor, y: Tensor | None = None, z: Tensor | None = None, **more: Any
     ) -> Tensor:
-        """An operation on elements; `axis` is that of an index, `computed` the type in which it is computed. What is
-        done with nan can be asked for (`nans`), but not all engines do it."""
+        """Add a pointwise operation; `axis` is that of an index, `computed` the compute type.
+
+        `nans` requests the propagation of NaN, which not all engines respect.
+        """
         computed = dtypes.name(more.get("computed", dtypes.float32))
         attributes: dict[int, tuple[int, Any]] = {
             0: (POINTWISE_MODE, mode),
@@ -213,8 +215,10 @@ class Graph:
         return out
 
     def proposals(self, most: int) -> Iterator[Descriptor]:
-        """Engines with their settings, the one that is thought to be quickest first. Asking takes a while, so what
-        always has an answer is asked when the others are used up."""
+        """Yield engine configurations in the order of the heuristics.
+
+        A query takes a while, so the fallback is queried only when the others are used up.
+        """
         graph = self.lib.descriptor(GRAPH, {801: (DESCRIPTOR, self.operations), 800: (HANDLE, self.lib.handle.value)})
         for mode in (BEST, FALLBACK):
             try:
@@ -226,8 +230,7 @@ class Graph:
                 yield config
 
     def plans(self, most: int, refused: frozenset[int], first: bool = False) -> list[Plan]:
-        """At most so many plans by engines of which none of these notes holds; the first one only, if each is expensive
-        to make."""
+        """Make at most `most` plans by engines without the `refused` notes; with `first`, only the first one."""
         found: list[Plan] = []
         why = "no engine is proposed"
         for config in self.proposals(MOST_PROPOSALS):
@@ -244,12 +247,12 @@ class Graph:
             except CudnnError as error:
                 why = str(error)
         if not found:
-            raise CudnnError(f"cuDNN has no plan: {why}")
+            raise CudnnError(f"cuDNN cannot plan the graph: {why}")
         return found
 
 
 class Plan:
-    """A plan of a graph, by an engine."""
+    """Plan of a graph by an engine."""
 
     def __init__(self, lib: Cudnn, descriptor: Descriptor, engine: int) -> None:
         self._lib, self._descriptor = lib, descriptor
@@ -257,7 +260,7 @@ class Plan:
         (self.workspace,) = (int(size) for size in descriptor.get(402, INT64, 1))
 
     def content(self) -> bytes | None:
-        """What the library makes the same plan of in another process; None if it does not know how."""
+        """Serialize the plan for other processes; return None if the library does not support that."""
         count = c_int64()
         arguments = (self._descriptor.handle, PLAN_TEXT, CHARACTER)
         try:
@@ -269,7 +272,7 @@ class Plan:
         return text.raw
 
     def start(self, stream: Any, tensors: Sequence[int], addresses: Sequence[int], workspace: int) -> None:
-        """Start it in a stream; `tensors` are the identities of tensors at these addresses."""
+        """Start the plan in a stream; `tensors` are the unique ids of the tensors at these addresses."""
         attributes: dict[int, tuple[int, Any]] = {
             1000: (INT64, list(tensors)),
             1001: (POINTER_TYPE, list(addresses)),

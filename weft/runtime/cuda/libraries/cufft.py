@@ -15,9 +15,9 @@ from weft.compiler.target.cuda.library.calls import TransformCall
 from weft.primitives.linalg.fft import FftType
 from weft.runtime.cuda.libraries import cublas
 from weft.runtime.cuda.libraries.calls import LibraryCalls
-from weft.runtime.cuda.libraries.cublas import Cublas, scalar_of
+from weft.runtime.cuda.libraries.cublas import Cublas, make_scalar
 
-# cufftType: of complex numbers, of real ones to complex ones, and back; in float32 and float64.
+# cufftType: complex to complex, real to complex, and complex to real; in float32 and float64.
 TYPES = {"C2C": 0x29, "R2C": 0x2A, "C2R": 0x2C, "Z2Z": 0x69, "D2Z": 0x6A, "Z2D": 0x6C}
 FORWARD, INVERSE = -1, 1
 
@@ -33,7 +33,7 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
 
 
 class Cufft:
-    """The library."""
+    """Bindings to the library."""
 
     def __init__(self, library: Any) -> None:
         self._functions = {name: getattr(library, name) for name in _FUNCTIONS}
@@ -41,14 +41,14 @@ class Cufft:
             self._functions[name].argtypes, self._functions[name].restype = arguments, c_int
 
     def __call__(self, name: str, *arguments: Any) -> None:
-        """Call a function; raise what it reports."""
+        """Call a function; raise if it reports an error."""
         status = self._functions[name](*arguments)
         if status:
             raise JaxRuntimeError(f"cuFFT reports an error in {name}: status {status}.")
 
 
 class Transform:
-    """A transform with its plan. The library does not divide, so cuBLAS does."""
+    """Transform with its plan. The library does not normalize, so cuBLAS does."""
 
     def __init__(self, calls: LibraryCalls, integers: Sequence[int], alignments: Sequence[int]) -> None:
         self.call = call = TransformCall.of(integers)
@@ -72,7 +72,7 @@ class Transform:
         self.workspace = self._work + (cublas.WORKSPACE if self._inverse else 0)
 
     def __call__(self, stream: Any, addresses: Sequence[int], workspace: int) -> None:
-        """Start it."""
+        """Start the transform."""
         call = self.call
         source, target, *copied = addresses
         real = dtypes.float64 if call.double else dtypes.float32
@@ -89,7 +89,7 @@ class Transform:
             self._lib(f"cufftExec{self._name}", self._plan, source, target, *direction)
         if self._blas is not None:
             reals = elements * (2 if self._kind is FftType.IFFT else 1)
-            factor = scalar_of(real, 1 / math.prod(call.lengths))
+            factor = make_scalar(real, 1 / math.prod(call.lengths))
             with self._blas.lock:
                 self._blas.enter(stream, workspace + self._work)
                 name = f"cublas{cublas.LETTERS[dtypes.name(real)]}scal_v2"

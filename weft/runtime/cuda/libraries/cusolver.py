@@ -1,4 +1,4 @@
-"""Factorizations by cuSOLVER, of matrices stored by columns."""
+"""Factorizations of column-major matrices by cuSOLVER."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from weft.compiler.target.cuda.library.solvers import FULL
 from weft.runtime.cuda.libraries.calls import LibraryCalls
 from weft.runtime.cuda.libraries.cublas import LETTERS, LOWER, UPPER
 
-# Bytes of the integer that a routine reports with.
+# Bytes of the status of a routine.
 INFO = 4
 WITH_VECTORS = 1
 
 _I, _P, _SIZE = c_int, c_void_p, POINTER(c_int)
-# What the size of the memory to work in depends on, and what a routine takes.
+# Argument types of a routine's workspace query, and of the routine.
 _SIZES: dict[str, tuple[Any, ...]] = {
     "potrf": (_P, _I, _I, _P, _I, _SIZE),
     "getrf": (_P, _I, _I, _P, _I, _SIZE),
@@ -37,12 +37,12 @@ _ROUTINES: dict[str, tuple[Any, ...]] = {
     "syevd": (_P, _I, _I, _I, _P, _I, _P, _P, _I, _P),
     "gesvd": (_P, c_int8, c_int8, _I, _I, _P, _I, _P, _P, _I, _P, _I, _P, _I, _P, _P),
 }
-# What some are called for complex numbers.
+# Names of some routines for complex numbers.
 _COMPLEX = {"orgqr": "ungqr", "syevd": "heevd"}
 
 
 class Cusolver:
-    """The library, opened for a GPU. Who calls it takes the lock, since the handle has the stream."""
+    """Library opened for a GPU. Callers hold the lock, since the handle has the stream."""
 
     def __init__(self, library: Any) -> None:
         self._functions: dict[str, Any] = {}
@@ -50,7 +50,7 @@ class Cusolver:
         self._add(library, "cusolverDnSetStream", (c_void_p, c_void_p))
         for letter in "SDCZ":
             for routine in SOLVERS:
-                name = name_of(routine, letter)
+                name = function_name(routine, letter)
                 self._add(library, f"{name}_bufferSize", _SIZES[routine])
                 self._add(library, name, _ROUTINES[routine])
         self.lock = held(threading.RLock())
@@ -63,26 +63,26 @@ class Cusolver:
         self._functions[name] = function
 
     def __call__(self, name: str, *arguments: Any) -> None:
-        """Call a function; raise what it reports."""
+        """Call a function; raise if it reports an error."""
         status = self._functions[name](*arguments)
         if status:
             raise JaxRuntimeError(f"cuSOLVER reports an error in {name}: status {status}.")
 
 
-def name_of(routine: str, letter: str) -> str:
-    """The function for a routine and a dtype."""
+def function_name(routine: str, letter: str) -> str:
+    """Return the name of the function for a routine and the letter of a dtype."""
     return f"cusolverDn{letter}{_COMPLEX.get(routine, routine) if letter in 'CZ' else routine}"
 
 
 class Solver:
-    """A routine on a batch of matrices."""
+    """Routine on a batch of matrices."""
 
     def __init__(self, calls: LibraryCalls, integers: Sequence[int], alignments: Sequence[int]) -> None:
         self.call = call = SolverCall.of(integers)
         self._lib: Cusolver = calls.library("cusolver", Cusolver)
         self._driver = calls.driver
         self._routine, self._dtype = SOLVERS[call.routine], DTYPES[call.dtype]
-        self._name = name_of(self._routine, LETTERS[dtypes.name(self._dtype)])
+        self._name = function_name(self._routine, LETTERS[dtypes.name(self._dtype)])
         self._real = self._dtype.itemsize // (2 if dtypes.kind(self._dtype) == "c" else 1)
         rows, columns = call.rows, call.columns
         self._triangle = UPPER if self._routine == "potrf" or call.option else LOWER
@@ -101,7 +101,7 @@ class Solver:
         self.workspace = max(self._size * self._dtype.itemsize, 1)
 
     def __call__(self, stream: Any, addresses: Sequence[int], workspace: int) -> None:
-        """Start it, matrix after matrix."""
+        """Start the routine, matrix after matrix."""
         call, item = self.call, self._dtype.itemsize
         matrix = call.rows * call.columns * item
         source, memory = addresses[0], self._memory(addresses)
@@ -114,11 +114,11 @@ class Solver:
                 self._lib(self._name, self._lib.handle, *arguments)
 
     def _memory(self, addresses: Sequence[int]) -> int:
-        """Where it works: its first result, or a copy of the operand."""
+        """Return the address of the matrices it works on: its first result, or a copy of the operand."""
         return addresses[{"orgqr": 2, "gesvd": -1}.get(self._routine, 1)]
 
     def _arguments(self, n: int, a: int, addresses: Sequence[int], work: int) -> tuple[Any, ...]:
-        """The arguments for a matrix of the batch, which is at an address."""
+        """Return the arguments for the matrix of the batch at address `a`."""
         call, item, size = self.call, self._dtype.itemsize, self._size
         rows, columns, smaller = call.rows, call.columns, min(call.rows, call.columns)
         match self._routine:
@@ -140,7 +140,9 @@ class Solver:
                 return self._singular(n, a, addresses, work)
 
     def _singular(self, n: int, a: int, addresses: Sequence[int], work: int) -> tuple[Any, ...]:
-        """Those of gesvd: the transposed matrix has Vᴴ transposed as its left vectors, and U as its right ones."""
+        """Return the arguments of gesvd: the transposed matrix has Vᴴ transposed as left vectors, and U as right
+        ones.
+        """
         call, item = self.call, self._dtype.itemsize
         rows, columns = call.rows, call.columns
         rest = (work, self._size, None)

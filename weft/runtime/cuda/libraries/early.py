@@ -1,4 +1,4 @@
-"""Calls of libraries that are prepared before a program is there: cuDNN compiles attention for half a second."""
+"""Library calls that are prepared before a program is complete: cuDNN compiles attention for half a second."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from weft.ir.jaxpr import Jaxpr
 
 
 def prepare_early(driver: Any, fused: Jaxpr) -> None:
-    """Begin to prepare the calls of a fused program that are slow to prepare, in threads, while others write kernels.
-    Their arrays are taken to be as aligned as they almost always are; a call is prepared anew where they are not."""
+    """Start preparing the slow calls of a fused program in threads, while others compile kernels.
+
+    Arrays are assumed to have the usual alignment; a call is prepared again if they do not.
+    """
     slow: dict[Any, None] = {}
     for equation in fusions(fused):
         composite = equation.params.get("routine")

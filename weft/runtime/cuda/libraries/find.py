@@ -1,4 +1,4 @@
-"""Where NVIDIA's libraries are: in their wheels, in a CUDA toolkit, or wherever the system's loader finds them."""
+"""Search for NVIDIA's libraries: in their wheels, in a CUDA toolkit, or by the system's loader."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ from weft.base.errors import NotSupportedError
 
 @dataclass(frozen=True)
 class Library:
-    """A shared object: its name without `lib` and `.so`, the versions that calls are written for, the newest first, and
-    the wheel that has it. `parts` must be loaded before it. Programs are compiled for those that are `planned`."""
+    """Shared library: its name without `lib` and `.so`, its supported versions, newest first, and its wheel.
+
+    `parts` must be loaded before it. Programs are compiled for libraries that are `planned`.
+    """
 
     stem: str
     versions: tuple[int, ...]
@@ -48,12 +50,12 @@ LIBRARIES = {
     "cufft": Library("cufft", (12, 11), "nvidia-cufft"),
     "nccl": Library("nccl", (2,), "nvidia-nccl-cu13", planned=False),
 }
-# Where toolkits are installed, besides what the environment says.
+# Folders of toolkits besides those of the environment.
 TOOLKITS = ("/usr/local/cuda", "/opt/cuda")
 
 
 def folders() -> Iterator[pathlib.Path]:
-    """Folders that may have libraries, those of wheels first."""
+    """Yield the folders that may contain libraries, those of wheels first."""
     found = importlib.util.find_spec("nvidia")
     for folder in (found.submodule_search_locations or ()) if found else ():
         yield from sorted(pathlib.Path(folder).glob("*/lib"), reverse=True)
@@ -63,8 +65,8 @@ def folders() -> Iterator[pathlib.Path]:
 
 
 @functools.cache
-def path_of(name: str) -> pathlib.Path | None:
-    """The file of a library, or None if it is in none of the folders."""
+def find_path(name: str) -> pathlib.Path | None:
+    """Find the file of a library; return None if it is in none of the folders."""
     wanted = LIBRARIES[name]
     files = [
         path for folder in folders() for path in folder.glob(f"lib{wanted.stem}.so.*") if _version(path) is not None
@@ -82,14 +84,14 @@ def _version(path: pathlib.Path) -> int | None:
 
 
 @functools.cache
-def loaded(name: str) -> Any:
-    """A library, which is loaded now; None if there is none."""
-    wanted, path = LIBRARIES[name], path_of(name)
+def try_load(name: str) -> Any:
+    """Load a library; return None if that is impossible."""
+    wanted, path = LIBRARIES[name], find_path(name)
     candidates = [path] if path is not None else [f"lib{wanted.stem}.so.{version}" for version in wanted.versions]
     for candidate in candidates:
         try:
             if path is not None:
-                for part in wanted.parts:  # which the library looks for by their names
+                for part in wanted.parts:  # the library searches for them by name
                     for file in path.parent.glob(f"lib{part}.so.{_version(path)}"):
                         ctypes.CDLL(str(file), mode=ctypes.RTLD_GLOBAL)
             return ctypes.CDLL(str(candidate), mode=ctypes.RTLD_GLOBAL)
@@ -100,18 +102,18 @@ def loaded(name: str) -> Any:
 
 @functools.cache
 def present() -> frozenset[str]:
-    """The libraries that there are for programs. Those in folders are not loaded for that."""
+    """Return the installed libraries for programs. Those in folders are not loaded for this."""
     planned = [name for name, library in LIBRARIES.items() if library.planned]
-    return frozenset(name for name in planned if path_of(name) is not None or loaded(name) is not None)
+    return frozenset(name for name in planned if find_path(name) is not None or try_load(name) is not None)
 
 
 def load(name: str) -> Any:
-    """A library, or an error that names the wheel that has it."""
-    found = loaded(name)
+    """Load a library; raise an error that names its wheel if that is impossible."""
+    found = try_load(name)
     if found is None:
         wheel = LIBRARIES[name].wheel
         raise NotSupportedError(
-            f"The library {name} of NVIDIA is not here, or cannot be loaded.",
+            f"NVIDIA's library {name} must be installed; it cannot be loaded.",
             fix=f"install weft-jit[cuda], or the wheel {wheel}",
         )
     return found

@@ -31,13 +31,13 @@ ID_BYTES = 128
 
 
 class UniqueId(ctypes.Structure):
-    """ncclUniqueId: what the ranks of a new communicator find each other by."""
+    """ncclUniqueId: identifier by which the ranks of a new communicator find each other."""
 
     _fields_ = (("content", ctypes.c_ubyte * ID_BYTES),)
 
 
 class Config(ctypes.Structure):
-    """ncclConfig_t as it was when it began to say whether calls block; later versions of the library take it so."""
+    """ncclConfig_t of the first version with the field `blocking`; later versions accept it."""
 
     _fields_ = (("size", c_size_t), ("magic", c_uint), ("version", c_uint), ("blocking", c_int))
 
@@ -64,22 +64,24 @@ _FIX = "NCCL_DEBUG=INFO in the environment shows what NCCL does"
 
 
 class Nccl:
-    """The library. A communicator has a handle for each of its GPUs in this process; calls of all of them are made in
-    one group. Those with GPUs of other processes do not block: calls are started, and asked for. What it reports is a
-    `TransportError`."""
+    """Bindings to NCCL. A communicator has a handle for each of its GPUs in this process, whose calls are in one group.
+
+    Calls of communicators with GPUs of other processes do not block: they are started, and polled. Errors raise
+    `TransportError`.
+    """
 
     def __init__(self, loader: Callable[[str], Any] = load) -> None:
         self._library = loader("nccl")
         for name, arguments in _FUNCTIONS.items():
             function = getattr(self._library, name)
             function.argtypes, function.restype = arguments, c_int
-        # Another thread may abort what does not block; handles are not used after that.
+        # Another thread may abort nonblocking communicators; their handles are not used after that.
         self._lock = held(threading.RLock())
         self._far: list[Any] = []
         self._aborted: list[Any] = []
 
     def _call(self, name: str, *arguments: Any) -> int:
-        """What a function returns: 0, or that it goes on."""
+        """Call a function; return 0 or IN_PROGRESS, or raise."""
         status: int = getattr(self._library, name)(*arguments) or 0
         if status not in (0, IN_PROGRESS):
             self._raise(name, status)
@@ -103,14 +105,16 @@ class Nccl:
         return found.decode(errors="replace") if found else None
 
     def unique_id(self) -> bytes:
-        """What the ranks of a new communicator find each other by; one of them makes it for all."""
+        """Create the identifier of a new communicator; one rank creates it for all."""
         found = UniqueId()
         self._call("ncclGetUniqueId", byref(found))
         return bytes(found.content)
 
     def connect(self, unique_id: bytes, count: int, members: Sequence[tuple[int, Any]], blocks: bool) -> list[Any]:
-        """A handle for each member in this process of a communicator of so many: pairs of a rank and a GPU. If it does
-        not block, `has_started` says when the handles can be used."""
+        """Create the handles of this process's members, pairs of a rank and a GPU, in a communicator of `count` ranks.
+
+        If it does not block, the handles can be used when `has_started` returns True.
+        """
         handles = [c_void_p() for _ in members]
         config, content = Config(blocks), UniqueId.from_buffer_copy(unique_id)
         with self._lock:
@@ -126,8 +130,7 @@ class Nccl:
         return handles
 
     def has_started(self, handles: Sequence[Any]) -> bool:
-        """Whether all calls for these have been started, so that what follows in a stream follows them. Raises what was
-        wrong with them."""
+        """Return whether all calls for these handles are in their streams; raise if one has failed."""
         with self._lock:
             self.check(handles)
             state, goes_on = c_int(), False
@@ -139,8 +142,8 @@ class Nccl:
                     self._raise("a collective", state.value)
             return not goes_on
 
-    def grouped(self, calls: Sequence[tuple[Any, ...]], handles: Sequence[Any]) -> None:
-        """Start calls, each with a name and arguments, of several GPUs together, which have these handles."""
+    def start_calls(self, calls: Sequence[tuple[Any, ...]], handles: Sequence[Any]) -> None:
+        """Start calls, each a name and arguments, for the GPUs with these handles as one group."""
         with self._lock:
             self.check(handles)
             self._call("ncclGroupStart")
@@ -151,16 +154,15 @@ class Nccl:
                 self._call("ncclGroupEnd")
 
     def abort(self) -> None:
-        """Have all collectives with other processes end, wherever they are; their communicators cannot be used any
-        more."""
+        """Abort all collectives with other processes; their communicators cannot be used any more."""
         with self._lock:
             handles, self._far = self._far, []
             self._aborted += handles
         for handle in handles:
-            self._library.ncclCommAbort(handle)  # what is wrong with it is what it is aborted for
+            self._library.ncclCommAbort(handle)  # an error here is the reason for the abort
 
     def check(self, handles: Sequence[Any]) -> None:
-        """Raise if what these were to do was aborted."""
+        """Raise if the communicators of these handles were aborted."""
         if any(handle is aborted for handle in handles for aborted in self._aborted):
             raise TransportError("collectives of GPUs were aborted, since something has failed", fix=_FIX)
 
@@ -168,7 +170,7 @@ class Nccl:
 def byte_messages(
     sends: Sequence[tuple[int, int]], receives: Sequence[tuple[int, int]], size: int, handle: Any, stream: Any
 ) -> list[tuple[Any, ...]]:
-    """Calls of one GPU that send and receive so many bytes each: pairs of an address and the rank of another GPU."""
+    """Return the calls of one GPU that send and receive messages of `size` bytes: pairs of an address and a rank."""
     return [("ncclSend", address, size, _BYTES, rank, handle, stream) for address, rank in sends] + [
         ("ncclRecv", address, size, _BYTES, rank, handle, stream) for address, rank in receives
     ]

@@ -1,5 +1,5 @@
-"""Plans of cuDNN on disk. Engines that are compiled when a plan is made take half a second for it; asking for engines
-and measuring those that are there takes some hundredths of a second for each call."""
+"""Plans of cuDNN on disk. Compiling the engine of a plan takes half a second; the heuristics and measurements take some
+hundredths of a second for each call."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from weft.runtime.cuda.libraries.cudnn import Cudnn, CudnnError, Plan
 SUFFIX, MAGIC = ".n", b"weft cudnn plan 1\n"
 
 
-def stored_plan(calls: LibraryCalls, lib: Cudnn, what: str, make: Callable[[], Plan]) -> Plan:
-    """The plan for what is described, as an earlier process stored it; else one that is made now, and stored."""
+def load_plan(calls: LibraryCalls, lib: Cudnn, what: str, make: Callable[[], Plan]) -> Plan:
+    """Read the plan for a description from disk, or make and store it."""
     plan = read_plan(calls, lib, what)
     if plan is None:
         plan = make()
@@ -25,13 +25,13 @@ def stored_plan(calls: LibraryCalls, lib: Cudnn, what: str, make: Callable[[], P
 
 
 def read_plan(calls: LibraryCalls, lib: Cudnn, what: str) -> Plan | None:
-    """The plan that was stored for what is described, if there is one."""
+    """Read the plan for a description from disk; return None if it is not there."""
     content = None if cache.folder() is None else cache.read(_name(calls, lib, what), MAGIC)
     if content is not None:
         try:
-            return lib.plan_of(content)
+            return lib.deserialize_plan(content)
         except CudnnError:
-            pass  # a library that calls itself the same does not accept it: it is made anew
+            pass  # another library of the same version may reject it: it is made again
     return None
 
 

@@ -1,4 +1,4 @@
-"""The calls of libraries of one program, prepared for a GPU."""
+"""Library calls of one program, prepared for a GPU."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from weft.compiler.program.assign import align
 from weft.compiler.program.ir import ALIGNMENT, TAPE_ROUTINES, Call, Kind, Program, SetAddress, Slot
 from weft.runtime.cuda.libraries.calls import PreparedCall
 
-# Arguments and results are blocks of memory of their own.
+# Alignment of arguments and results, which are blocks of their own.
 BLOCK_ALIGNMENT = 256
 
 
 class ProgramCalls:
-    """The prepared calls of a program. They share memory to work in, which is behind its temporaries."""
+    """Prepared calls of a program. They share temporary memory behind the program's temporaries."""
 
     def __init__(self, program: Program, driver: Any) -> None:
-        self._prepared = prepared_calls(program, driver, routines_of(program))
-        self._offset = rounded(align(program.temporary_bytes))
+        self._prepared = prepare_calls(program, driver, find_routines(program))
+        self._offset = round_up(align(program.temporary_bytes))
         workspace = max((call.workspace for call in self._prepared.values()), default=0)
         self.temporary_bytes = self._offset + workspace if workspace else program.temporary_bytes
 
     def start(self, step: Call, work: Any, addresses: Sequence[int], temporaries: int) -> None:
-        """Start a call, where the temporaries of the program have this address."""
+        """Start a call; `temporaries` is the address of the program's temporaries."""
         work.call(self._prepared[id(step)], addresses, temporaries + self._offset)
 
 
-def routines_of(program: Program) -> set[str]:
-    """The routines of libraries that a program calls."""
+def find_routines(program: Program) -> set[str]:
+    """Return the library routines that a program calls."""
     return {s.routine for s in program.all_steps() if isinstance(s, Call)} - {"host", *TAPE_ROUTINES}
 
 
-def prepared_calls(program: Program, driver: Any, routines: Container[str]) -> dict[int, PreparedCall]:
-    """The calls of these routines in a program, by the ids of their steps."""
+def prepare_calls(program: Program, driver: Any, routines: Container[str]) -> dict[int, PreparedCall]:
+    """Prepare the calls of these routines in a program, by the ids of their steps."""
     alignments = Alignments(program)
     return {
         id(step): driver.libraries.prepare(step.routine, step.parameters, [alignments.of(s) for s in step.slots])
@@ -44,7 +44,7 @@ def prepared_calls(program: Program, driver: Any, routines: Container[str]) -> d
 
 
 class Alignments:
-    """What the address of each slot of a program is a multiple of."""
+    """Alignments of the addresses of a program's slots."""
 
     def __init__(self, program: Program) -> None:
         self._pointers: dict[Slot, list[SetAddress]] = {}
@@ -53,7 +53,7 @@ class Alignments:
                 self._pointers.setdefault(step.target, []).append(step)
 
     def of(self, slot: Slot) -> int:
-        """Of one slot; those that point into others may be at any multiple of the strides that they have."""
+        """Return the alignment of a slot; one that points into another may be at any multiple of its stride."""
         if slot.kind in (Kind.ARGUMENT, Kind.RESULT):
             return BLOCK_ALIGNMENT
         if slot.kind is Kind.POINTED:
@@ -62,6 +62,6 @@ class Alignments:
         return ALIGNMENT
 
 
-def rounded(size: int) -> int:
-    """The next multiple of the alignment of blocks."""
+def round_up(size: int) -> int:
+    """Round a size up to the alignment of blocks."""
     return -(-size // BLOCK_ALIGNMENT) * BLOCK_ALIGNMENT

@@ -1,4 +1,4 @@
-"""All routines that programs for GPUs call."""
+"""Table of the library routines that programs for GPUs call."""
 
 from __future__ import annotations
 
