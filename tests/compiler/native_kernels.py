@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from weft.compiler.target.cpu import link
-from weft.compiler.target.cpu.link import Library, Tier
+from weft.compiler.target.cpu.link import LoadedCode, Tier
 from weft.compiler.target.cpu.targets import host
 from weft.compiler.target.llvm import Function, Module, Parameter, constant, float_, i32, i64, ptr, void
 
@@ -122,7 +122,7 @@ KERNELS: dict[str, Callable[[Function], None]] = {
 
 
 @functools.cache
-def kernels() -> Library:
+def kernels() -> LoadedCode:
     """All of them, compiled."""
     module = Module(host().triple)
     for name, write in KERNELS.items():

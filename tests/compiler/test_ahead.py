@@ -20,7 +20,7 @@ from weft.compiler.kernel.ir import Kernel, LoopKind
 from weft.compiler.kernel.printer import kernel_symbol
 from weft.compiler.program.cost import launches
 from weft.compiler.target.cpu import ahead as ahead_module, link
-from weft.compiler.target.cpu.ahead import Ahead, hot_kernels
+from weft.compiler.target.cpu.ahead import BackgroundCompilation, hot_kernels
 from weft.compiler.target.cpu.kernels import compile_kernels
 from weft.compiler.target.cpu.link import Tier
 from weft.compiler.target.cpu.lower import OFTEN, lower
@@ -51,7 +51,7 @@ def names(compilation: Any) -> set[str]:
 
 def test_code_that_is_begun_is_the_code_of_the_program() -> None:
     jaxpr = layers(70, 2)
-    ahead = Ahead(host(), 1e9)
+    ahead = BackgroundCompilation(host(), 1e9)
     program = compile_program(jaxpr, (), host(), begin=ahead.steps).program
     ahead.complete()
     objects = list(ahead.objects(Tier.QUICK))
@@ -63,12 +63,12 @@ def test_code_that_is_begun_is_the_code_of_the_program() -> None:
 
 def test_nothing_is_begun_for_what_is_in_memory_or_takes_long() -> None:
     jaxpr = layers(71, 1)
-    short = Ahead(host(), 1.0)
+    short = BackgroundCompilation(host(), 1.0)
     program = compile_program(jaxpr, (), host(), begin=short.steps).program
     short.complete()
     assert not list(short.objects(Tier.QUICK)) and not list(short.objects(Tier.LIGHT))
     code = compile_kernels([step.kernel for step, _ in launches(program.steps)], host(), Tier.QUICK)
-    again = Ahead(host(), 1e9)
+    again = BackgroundCompilation(host(), 1e9)
     compile_program(jaxpr, (), host(), begin=again.steps)
     again.complete()
     assert code and not list(again.objects(Tier.QUICK))
@@ -85,7 +85,7 @@ def test_modules_are_smaller_where_more_threads_compile(monkeypatch: pytest.Monk
     modules = []
     for threads, size in ((1, 40), (2, 41), (16, 42)):
         monkeypatch.setattr(ahead_module, "compiling_threads", lambda threads=threads: threads)
-        ahead = Ahead(host(), 1e9)
+        ahead = BackgroundCompilation(host(), 1e9)
         jaxpr = weft.make_jaxpr(function)(np.zeros((size, size), np.float32)).jaxpr
         program = compile_program(jaxpr, (), host(), begin=ahead.steps).program
         ahead.complete_others()
@@ -95,7 +95,7 @@ def test_modules_are_smaller_where_more_threads_compile(monkeypatch: pytest.Monk
         }
         modules.append(len(found))
     assert 1 < modules[0] <= modules[1] < modules[2]
-    small = Ahead(host(), 1e9)
+    small = BackgroundCompilation(host(), 1e9)
     compile_program(weft.make_jaxpr(wnp.sin)(np.zeros(43, np.float32)).jaxpr, (), host(), begin=small.steps)
     small.complete_others()
     assert not list(small.objects(Tier.QUICK))
@@ -105,7 +105,7 @@ def test_contractions_that_run_for_long_have_light_code() -> None:
     """Equal ones count together, and so do devices; other kernels are as good in quick code."""
     for size, count, devices, is_hot in ((64, 1, 1, False), (256, 1, 1, False), (256, 50, 1, True), (256, 1, 50, True)):
         jaxpr = layers(size, count)
-        ahead = Ahead(host(), 1e12, devices)
+        ahead = BackgroundCompilation(host(), 1e12, devices)
         program = compile_program(jaxpr, (), host(), begin=ahead.steps).program
         hot = hot_kernels(program, host(), devices)
         assert bool(hot) == is_hot

@@ -18,7 +18,7 @@ from weft.base.errors import InternalError
 from weft.base.settings import num_threads
 from weft.compiler.program.outline import Address
 from weft.compiler.target.cpu import bytecode, link
-from weft.compiler.target.cpu.bytecode import COPY_PIECE, SHARED_COPY, Assembler, Label, Op
+from weft.compiler.target.cpu.bytecode import COPY_PIECE, SHARED_COPY, BytecodeAssembler, Label, Op
 from weft.compiler.target.cpu.targets import aarch64
 
 ROUTINE = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.POINTER(ctypes.c_int64)] * 3)
@@ -26,7 +26,7 @@ ROUTINE = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.POINTER(ctypes.c_int64)] * 3
 FIRST_FREE = 8
 
 
-def run(program: Assembler, *arrays: np.ndarray[Any, Any], registers: Sequence[int] = ()) -> list[int]:
+def run(program: BytecodeAssembler, *arrays: np.ndarray[Any, Any], registers: Sequence[int] = ()) -> list[int]:
     """The registers after a program: arrays are in 0, 1, ..., and `registers` from FIRST_FREE on."""
     status, held = run_status(program, *arrays, registers=registers)
     assert status == 0
@@ -34,7 +34,7 @@ def run(program: Assembler, *arrays: np.ndarray[Any, Any], registers: Sequence[i
 
 
 def run_status(
-    program: Assembler, *arrays: np.ndarray[Any, Any], registers: Sequence[int] = ()
+    program: BytecodeAssembler, *arrays: np.ndarray[Any, Any], registers: Sequence[int] = ()
 ) -> tuple[int, list[int]]:
     """As `run`, for a program that may fail: the status too."""
     code = program.finish()
@@ -56,7 +56,7 @@ def routine(function: Callable[[Any, Any, Any], int]) -> Any:
 
 
 def test_end() -> None:
-    program = Assembler()
+    program = BytecodeAssembler()
     program.end()
     assert program.finish().tolist() == [0, Op.END]
     assert run(program, registers=[1, 2, 3])[8:11] == [1, 2, 3]
@@ -64,7 +64,7 @@ def test_end() -> None:
 
 def test_launch_passes_addresses() -> None:
     x = np.arange(10, dtype=np.float32)
-    program = Assembler()
+    program = BytecodeAssembler()
     program.launch(address("add_one"), 3, [Address(0, 8)])
     program.launch(address("add_one"), 0, [Address(0)])
     program.launch(address("empty"), 5, [])
@@ -76,7 +76,7 @@ def test_launch_passes_addresses() -> None:
 
 def test_launch_with_many_addresses() -> None:
     data, sums = np.arange(100, dtype=np.float32), np.zeros(100, np.float32)
-    program = Assembler()
+    program = BytecodeAssembler()
     program.launch(address("sum"), 100, [Address(0), Address(1, 4 * 7), *[Address(0, n) for n in range(40)]])
     program.launch(address("sum"), 10, [Address(0, 40), Address(1)])
     program.end()
@@ -90,7 +90,7 @@ def test_parallel_sums_do_not_depend_on_the_number_of_threads(threads: int, rng:
     for count in (1, 2, 17, 1000, 4096):
         for grain in (1, 16, 100, 5000):
             data, sums = rng.standard_normal(count).astype(np.float32), np.zeros(count, np.float32)
-            program = Assembler()
+            program = BytecodeAssembler()
             program.parallel(address("sum"), count, grain, [Address(0), Address(1)])
             program.end()
             with num_threads(threads):
@@ -100,7 +100,7 @@ def test_parallel_sums_do_not_depend_on_the_number_of_threads(threads: int, rng:
 
 def test_parallel_uses_as_many_threads_as_the_setting_says() -> None:
     names = np.zeros(40, np.int64)
-    program = Assembler()
+    program = BytecodeAssembler()
     program.parallel(address("who"), 40, 1, [Address(0)])
     program.end()
 
@@ -125,7 +125,7 @@ def test_call_passes_the_table_and_registers() -> None:
 
     called = routine(f)
     x = np.zeros(4)
-    program = Assembler()
+    program = BytecodeAssembler()
     program.call(called.address, [Address(0), Address(0, 24)], [5, -6, 1 << 60])
     program.call(called.address, [Address(0, 8), Address(8, -1)], [1, 2, 3])
     program.end()
@@ -138,7 +138,7 @@ def test_call_passes_the_table_and_registers() -> None:
 @pytest.mark.parametrize("status", [1, -1, 1 << 40, -(1 << 63)])
 def test_a_status_ends_the_program(status: int) -> None:
     failing, fine = routine(lambda *_: status), routine(lambda *_: 0)
-    program = Assembler()
+    program = BytecodeAssembler()
     program.set(8, 1)
     program.call(fine.address, [])
     program.call(failing.address, [])
@@ -153,7 +153,7 @@ def test_copy_by_several_threads(size: int) -> None:
     source = np.random.default_rng(0).integers(0, 255, size + 64).astype(np.uint8)
     target = np.zeros(size + 64, np.uint8)
     shifted = source.copy()
-    program = Assembler()
+    program = BytecodeAssembler()
     program.copy(Address(1, 8), Address(0, 5), size)
     program.copy(Address(2, 9), Address(2), size)  # they overlap
     program.end()
@@ -165,7 +165,7 @@ def test_copy_by_several_threads(size: int) -> None:
 
 def test_copy_and_fill() -> None:
     x, y = np.arange(1, 9, dtype=np.int32), np.zeros(8, np.int32)
-    program = Assembler()
+    program = BytecodeAssembler()
     program.copy(Address(1, 4), Address(0, 8), 12)
     program.copy(Address(0, 4), Address(0), 24)  # they overlap
     program.fill(Address(0, 28), 4)
@@ -177,7 +177,7 @@ def test_copy_and_fill() -> None:
 
 
 def test_registers() -> None:
-    program = Assembler()
+    program = BytecodeAssembler()
     program.set(8, -5)
     program.add(8, 1 << 40)
     program.set(9, 3)
@@ -188,7 +188,7 @@ def test_registers() -> None:
 
 def test_a_pointer_advances_with_a_counter() -> None:
     x = np.arange(10, dtype=np.float32)
-    program = Assembler()
+    program = BytecodeAssembler()
     program.set_address(9, Address(0, 8), 8, 12)
     program.launch(address("add_one"), 1, [Address(9, 4)])
     program.set_address(9, Address(0, 36), 8, -4)
@@ -205,7 +205,7 @@ def test_read_every_integer(dtype: str) -> None:
     values = [0, 1] if kind.kind == "b" else [np.iinfo(kind).min, np.iinfo(kind).max, 1]
     x = np.array(values, kind)
     for position, value in enumerate(x):
-        program = Assembler()
+        program = BytecodeAssembler()
         program.set(8, -1)
         program.read(8, Address(0, position * kind.itemsize), -kind.itemsize if kind.kind == "i" else kind.itemsize)
         program.end()
@@ -215,7 +215,7 @@ def test_read_every_integer(dtype: str) -> None:
 @pytest.mark.parametrize("size", [1, 2, 4, 8])
 def test_write_does_not_touch_neighbours(size: int) -> None:
     x = np.full(16, 0xAB, np.uint8)
-    program = Assembler()
+    program = BytecodeAssembler()
     program.write(Address(0, 4), 8, size)
     program.end()
     run(program, x, registers=[-2])
@@ -225,7 +225,7 @@ def test_write_does_not_touch_neighbours(size: int) -> None:
 
 def test_jumps_are_signed_and_strict() -> None:
     for a, b in ((1, 2), (2, 1), (-1, 1), (1, -1), (3, 3), (-(1 << 63), (1 << 63) - 1), (0, 0)):
-        program = Assembler()
+        program = BytecodeAssembler()
         less, zero = program.label(), program.label()
         program.jump_less(8, 9, less)
         program.set(10, 1)
@@ -240,7 +240,7 @@ def test_jumps_are_signed_and_strict() -> None:
 
 @pytest.mark.parametrize("index, chosen", [(-(1 << 63), 0), (-1, 0), (0, 0), (1, 1), (2, 2), (3, 2), (1 << 62, 2)])
 def test_switch_takes_the_nearest_target(index: int, chosen: int) -> None:
-    program = Assembler()
+    program = BytecodeAssembler()
     targets, after = [program.label() for _ in range(3)], program.label()
     program.switch(8, targets)
     for i, target in enumerate(targets):
@@ -255,7 +255,7 @@ def test_switch_takes_the_nearest_target(index: int, chosen: int) -> None:
 # -- programs ----------------------------------------------------------------------------------------------------------
 
 
-def loop(program: Assembler, counter: int, count: int, body: Callable[[], None]) -> None:
+def loop(program: BytecodeAssembler, counter: int, count: int, body: Callable[[], None]) -> None:
     """`for counter in range(count)`, with the limit in the register after the counter."""
     after, test = program.label(), program.label()
     program.set(counter, 0)
@@ -275,7 +275,7 @@ def test_nested_loops(rows: int, columns: int) -> None:
     x = np.arange(24, dtype=np.float32).reshape(4, 6)
     expected = x.copy()
     expected[:rows, :columns] += 1
-    program = Assembler()
+    program = BytecodeAssembler()
 
     def column() -> None:
         program.set_address(13, Address(12), 10, 4)
@@ -301,7 +301,7 @@ def test_a_loop_that_runs_while_memory_says_so() -> None:
         return 0
 
     judged = routine(judge)
-    program = Assembler()
+    program = BytecodeAssembler()
     top, after = program.label(), program.label()
     program.set(8, 0)
     program.set(9, 1)
@@ -323,7 +323,7 @@ def test_a_loop_that_runs_while_memory_says_so() -> None:
 
 def test_many_parallel_launches_in_one_program() -> None:
     x = np.zeros(256, np.float32)
-    program = Assembler()
+    program = BytecodeAssembler()
     loop(program, 8, 20_000, lambda: program.parallel(address("add_one"), 256, 32, [Address(0)]))
     program.end()
     for threads in (1, 2):
@@ -337,7 +337,7 @@ def test_python_threads_run_programs_at_once() -> None:
 
     def work() -> bool:
         x = np.zeros(512, np.float32)
-        program = Assembler()
+        program = BytecodeAssembler()
         loop(program, 8, 2000, lambda: program.parallel(address("add_one"), 512, 16, [Address(0)]))
         program.end()
         barrier.wait()
@@ -353,7 +353,7 @@ def test_python_threads_run_programs_at_once() -> None:
 def test_a_program_runs_in_a_forked_process() -> None:
     def work() -> bool:
         x = np.zeros(512, np.float32)
-        program = Assembler()
+        program = BytecodeAssembler()
         program.parallel(address("add_one"), 512, 16, [Address(0)])
         program.end()
         with num_threads(2):
@@ -365,11 +365,11 @@ def test_a_program_runs_in_a_forked_process() -> None:
 
 def test_a_routine_may_run_a_program() -> None:
     x = np.zeros(4, np.float32)
-    inner = Assembler()
+    inner = BytecodeAssembler()
     inner.launch(address("add_one"), 4, [Address(0)])
     inner.end()
     again = routine(lambda *_: run_status(inner, x)[0])
-    outer = Assembler()
+    outer = BytecodeAssembler()
     loop(outer, 8, 3, lambda: outer.call(again.address, []))
     outer.end()
     run(outer, x)
@@ -381,7 +381,7 @@ def test_a_routine_may_run_a_program() -> None:
 
 def test_denormals_do_not_depend_on_the_mode_of_the_thread() -> None:
     x = np.full(1000, np.finfo(np.float32).tiny, np.float32)
-    program = Assembler()
+    program = BytecodeAssembler()
     program.launch(address("half"), 1000, [Address(0)])
     program.parallel(address("half"), 1000, 10, [Address(0)])
     program.end()
@@ -408,16 +408,16 @@ def test_an_invalid_instruction_ends_the_program() -> None:
         assert bytecode.run(code.ctypes.data, None) == bytecode.NOT_AN_INSTRUCTION
 
 
-def nowhere(program: Assembler) -> None:
+def nowhere(program: BytecodeAssembler) -> None:
     program.jump(Label())
     program.finish()
 
 
-def twice(program: Assembler) -> None:
+def twice(program: BytecodeAssembler) -> None:
     program.here(program.here())
 
 
-WRONG: dict[str, Callable[[Assembler], object]] = {
+WRONG: dict[str, Callable[[BytecodeAssembler], object]] = {
     "must end with END": lambda p: p.finish(),
     "was never bound": nowhere,
     "already": twice,
@@ -433,14 +433,14 @@ WRONG: dict[str, Callable[[Assembler], object]] = {
 
 @pytest.mark.parametrize("message", WRONG)
 def test_the_assembler_refuses_mistakes(message: str) -> None:
-    program = Assembler()
+    program = BytecodeAssembler()
     program.set(0, 1)
     with pytest.raises(InternalError, match=message):
         WRONG[message](program)
 
 
 def test_a_program_may_not_run_off_its_end() -> None:
-    program = Assembler()
+    program = BytecodeAssembler()
     after = program.label()
     program.jump(after)
     program.here(after)

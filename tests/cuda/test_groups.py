@@ -26,7 +26,7 @@ from weft.compiler.kernel.grid import repeats
 from weft.compiler.kernel.ir import Index, Kernel, Loop, LoopKind
 from weft.compiler.kernel.verifier import verify
 from weft.compiler.program.ir import Launch
-from weft.compiler.target.cuda.groups import SHARED_BYTES, Group, choose_group
+from weft.compiler.target.cuda.groups import SHARED_BYTES, ThreadGroup, choose_group
 from weft.compiler.target.cuda.lower import launch_shape, module_text, source_text
 from weft.compiler.target.cuda.ptx import ptx
 from weft.compiler.target.cuda.targets import hopper
@@ -127,7 +127,7 @@ def test_memory_between_warps_has_room_for_the_widest_lanes(name: str) -> None:
 def test_a_long_sum_is_of_many_groups() -> None:
     x = np.ones(1 << 20, np.float32)
     program, (partial, final) = compiled(lambda x: x.sum(), x)
-    assert partial.count >= 128 and choose_group(partial, hopper()) == Group(256, 4)
+    assert partial.count >= 128 and choose_group(partial, hopper()) == ThreadGroup(256, 4)
     blocks, threads = launch_shape(partial, hopper())
     assert (blocks, threads) == (partial.count, 256) and final.count == 1
     assert interpret(program, [x])[0].view(np.float32)[0] == 1 << 20
@@ -153,10 +153,10 @@ def test_long_rows_of_several_passes_have_larger_groups() -> None:
     """So that the rows that are worked on at a time stay in cache."""
     x = np.random.default_rng(0).integers(-9, 9, (2, 1 << 15)).astype(np.float32)
     program, (kernel,) = compiled(weft.nn.softmax, x)
-    assert choose_group(kernel, hopper()) == Group(512, 4)
+    assert choose_group(kernel, hopper()) == ThreadGroup(512, 4)
     want = np.asarray(weft.nn.softmax(x))
     np.testing.assert_allclose(interpret(program, [x])[0].view(np.float32).reshape(x.shape), want, rtol=2e-5)
-    assert choose_group(compiled(lambda x: x.sum(-1), x)[1][0], hopper()) == Group(256, 4)
+    assert choose_group(compiled(lambda x: x.sum(-1), x)[1][0], hopper()) == ThreadGroup(256, 4)
 
 
 def scaled_columns(x: Any) -> Any:
@@ -187,7 +187,7 @@ def test_threads_wait_for_each_other(length: int, members: int) -> None:
     """Those of several warps by barriers, others by what a warp has."""
     _, kernels = compiled(lambda x: weft.nn.softmax(x, -1), np.ones((64, length), np.float32))
     (kernel,) = kernels
-    assert choose_group(kernel, hopper()) == Group(members, 4)
+    assert choose_group(kernel, hopper()) == ThreadGroup(members, 4)
     text = ptx(module_text([("entry", kernel)], hopper()), hopper())
     assert ("bar.sync" in text) == (members > 32) and "shfl.sync" in text
 
@@ -232,7 +232,7 @@ def test_scans_exchange_lanes_of_all_threads() -> None:
     """Loops in which lanes are exchanged have no thread that ends before the others."""
     _, kernels = compiled(lambda x: wnp.cumsum(x, -1), np.ones((64, 1000), np.float32))
     kernel = kernels[-1]
-    assert choose_group(kernel, hopper()) == Group(32, 4)
+    assert choose_group(kernel, hopper()) == ThreadGroup(32, 4)
     text = ptx(module_text([("entry", kernel)], hopper()), hopper())
     assert text.count("shfl.sync.up") >= 23
 

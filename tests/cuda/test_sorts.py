@@ -21,7 +21,7 @@ from weft.compiler.kernel import interpreter
 from weft.compiler.kernel.builder import KernelBuilder
 from weft.compiler.kernel.ir import Kernel, LoopKind
 from weft.compiler.kernel.verifier import verify
-from weft.compiler.target.cuda.groups import Group, choose_group
+from weft.compiler.target.cuda.groups import ThreadGroup, choose_group
 from weft.compiler.target.cuda.lower import module_text
 from weft.compiler.target.cuda.ptx import ptx
 from weft.compiler.target.cuda.targets import hopper
@@ -110,7 +110,7 @@ def kernels_of(length: int) -> list[Kernel]:
 def test_what_a_thread_ranks_stays_in_its_registers() -> None:
     """Words and ranks of a tile take no local memory."""
     (kernel,) = [k for k in kernels_of(8192)[:3] if k.name == "sort_scatter"]
-    assert choose_group(kernel, hopper()) == Group(256, 1, choose_group(kernel, hopper()).local)  # type: ignore[union-attr]
+    assert choose_group(kernel, hopper()) == ThreadGroup(256, 1, choose_group(kernel, hopper()).local)  # type: ignore[union-attr]
     text = ptx(module_text([("entry", kernel)], hopper()), hopper())
     assert "vote.sync.ballot" in text and "entry_$_local5" not in text
 

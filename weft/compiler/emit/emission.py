@@ -4,7 +4,7 @@ An `Emission` is one fusion as launches of kernels. Its operands have indices: t
 scratch buffers, then one buffer of literals for each dtype that has some. Literals that are floats are in such a
 buffer and not in the code, so that a jaxpr with another learning rate has the same kernels.
 
-A `Writer` is a kernel of a fusion being emitted: the builder, and the values of the fusion at an index.
+A `KernelWriter` is a kernel of a fusion being emitted: the builder, and the values of the fusion at an index.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class Fusion:
         self.results = {v: n + len(jaxpr.invars) for n, v in enumerate(jaxpr.outvars)}
         self.copied = find_copied_dtypes(jaxpr)
         self.scratch: list[Scratch] = []
-        self._launches: list[Writer] = []
+        self._launches: list[KernelWriter] = []
         # The offset of each literal, by its occurrence and not by its value: with another value the kernel is the same.
         self.literals: dict[np.dtype[Any], int] = {}
         self.literal_offsets: dict[int, int] = {}
@@ -136,11 +136,11 @@ class Fusion:
         self.scratch.append(Scratch(np.dtype(dtype), size))
         return len(self.scratch) - 1
 
-    def writer(self, name: str, final: bool = False, copied: Mapping[Any, Any] | None = None) -> Writer:
+    def writer(self, name: str, final: bool = False, copied: Mapping[Any, Any] | None = None) -> KernelWriter:
         """Start the next kernel; kernels are launched in this order. The loops of a `final` kernel are neither merged
         nor split. `copied` are dtypes that this kernel only copies, beyond those of the whole fusion.
         """
-        writer = Writer(self, name, final, copied)
+        writer = KernelWriter(self, name, final, copied)
         self._launches.append(writer)
         return writer
 
@@ -163,7 +163,7 @@ class Fusion:
         return Emission(tuple(launches), tuple(self.scratch), frozenset(in_place), frozenset(updated), self.schedules)
 
 
-class Writer:
+class KernelWriter:
     """One kernel of a fusion. Buffers enter its signature when they are first asked for."""
 
     def __init__(self, fusion: Fusion, name: str, final: bool = False, copied: Mapping[Any, Any] | None = None) -> None:

@@ -44,7 +44,7 @@ from weft.compiler.target.math.term import Term
 from weft.primitives.elementwise.rounding import RoundingMethod
 
 
-class Layout(NamedTuple):
+class LaneLayout(NamedTuple):
     """Representation of a dtype: `kind` as in `dtypes.kind`, `bits` per number (for a complex number, of one part), and
     the LLVM types in lanes and in memory."""
 
@@ -57,22 +57,22 @@ class Layout(NamedTuple):
 
 
 @functools.cache
-def layout(dtype: np.dtype[Any]) -> Layout:
+def layout(dtype: np.dtype[Any]) -> LaneLayout:
     """Return the layout of a dtype in lanes and in memory."""
     kind = dtypes.kind(dtype)
     if kind == "b":
-        return Layout("b", 1, i1, i8, False)
+        return LaneLayout("b", 1, i1, i8, False)
     if kind in "iu":
         width = dtypes.itemsize_bits(dtype)
         element = integer(max(width, 8))
-        return Layout(kind, width, element, element, False)
+        return LaneLayout(kind, width, element, element, False)
     if kind in "fc":
         part = dtypes.to_real_dtype(dtype) if kind == "c" else dtype
         if part == dtypes.float64:
-            return Layout(kind, 64, double, double, False)
+            return LaneLayout(kind, 64, double, double, False)
         if part == dtypes.float32:
-            return Layout(kind, 32, float_, float_, False)
-        return Layout(kind, dtypes.itemsize_bits(part), float_, i16 if part.itemsize == 2 else i8, True)
+            return LaneLayout(kind, 32, float_, float_, False)
+        return LaneLayout(kind, dtypes.itemsize_bits(part), float_, i16 if part.itemsize == 2 else i8, True)
     raise InternalError(f"Elementwise operations do not support dtype {dtypes.name(dtype)} in lanes.")
 
 

@@ -40,7 +40,7 @@ class LibraryCall:
     permutations: tuple[tuple[int, ...] | None, ...] = ()
 
 
-class Array(NamedTuple):
+class DenseArray(NamedTuple):
     """Shape and dtype of a dense array; when calls are planned, all sizes are known."""
 
     shape: tuple[int, ...]
@@ -56,12 +56,12 @@ class Array(NamedTuple):
         """Size in bytes."""
         return self.size * self.dtype.itemsize
 
-    def member(self, skipped: int) -> Array:
+    def member(self, skipped: int) -> DenseArray:
         """Return the array type without the first `skipped` dimensions: one member of the batch that they span."""
-        return Array(self.shape[skipped:], self.dtype)
+        return DenseArray(self.shape[skipped:], self.dtype)
 
 
-def get_arrays(atoms: Iterable[Atom]) -> list[Array]:
+def get_arrays(atoms: Iterable[Atom]) -> list[DenseArray]:
     """Return the array types of operands or results; raise InternalError for anything but arrays of numbers."""
     found = []
     for atom in atoms:
@@ -69,5 +69,5 @@ def get_arrays(atoms: Iterable[Atom]) -> list[Array]:
         if not isinstance(aval, ArrayType) or not isinstance(aval.dtype, np.dtype):
             raise InternalError(f"A library can only read arrays of numbers; got {aval.short()}.", stage="library")
         shape: Any = aval.shape
-        found.append(Array(tuple(shape), aval.dtype))
+        found.append(DenseArray(tuple(shape), aval.dtype))
     return found

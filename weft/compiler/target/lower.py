@@ -41,7 +41,7 @@ from weft.compiler.kernel.widths import widths
 from weft.compiler.target import llvm
 from weft.compiler.target.lanes import Lane, Lanes
 from weft.compiler.target.llvm import constant, constant_vector, i64
-from weft.compiler.target.memory import Access, Memory
+from weft.compiler.target.memory import Access, LaneMemory
 from weft.compiler.target.target import Target
 from weft.indexing.expression import Expression, Integer
 from weft.ir.primitive import lookup
@@ -76,7 +76,7 @@ class Lowering:
         self.factors: dict[Any, int] = {}
         self.pointers: dict[Buffer, llvm.Value] = {}
         self.begin = self.end = constant(0, i64)
-        self.memory: dict[Any, Memory] = {}
+        self.memory: dict[Any, LaneMemory] = {}
         self.widened: dict[int, Lanes] = {}
         # Scalars computed from indices, and results of the Threefry hash, by block: inner blocks see those of outer
         # ones.
@@ -277,10 +277,10 @@ class Lowering:
 
     # -- memory ----------------------------------------------------------------------------------------------------
 
-    def access(self, buffer: Buffer, index: Index, safe: bool) -> tuple[Memory, Access]:
+    def access(self, buffer: Buffer, index: Index, safe: bool) -> tuple[LaneMemory, Access]:
         memory = self.memory.get(buffer.dtype)
         if memory is None:
-            memory = self.memory[buffer.dtype] = Memory(self.f, *Lanes.storage(buffer.dtype))
+            memory = self.memory[buffer.dtype] = LaneMemory(self.f, *Lanes.storage(buffer.dtype))
         base, stride, offsets = self.index(index)
         address = memory.address(self.pointers[buffer], base, safe and offsets is None)
         return memory, Access(address, stride, offsets, safe, self.alignment(buffer, index))
@@ -303,7 +303,7 @@ class Lowering:
             return self.lanes(1).from_storage(memory.load_one(access.base, access.align), buffer.dtype)
         return self.load_if(memory, access, buffer.dtype, self.values[condition].parts[0], self.values[otherwise])
 
-    def load_if(self, memory: Memory, access: Access, dtype: Any, holds: llvm.Value, rest: Lane) -> Lane:
+    def load_if(self, memory: LaneMemory, access: Access, dtype: Any, holds: llvm.Value, rest: Lane) -> Lane:
         """Load one element if a condition holds, else return `rest`."""
         zeros = [llvm.zero(memory.element)] * memory.parts
         with self.f.when(holds, *zeros) as region, self.scope():

@@ -34,7 +34,7 @@ class Dimension:
 
 
 @dataclass(frozen=True)
-class Matmul:
+class StridedMatmul:
     """C[i, j] = sum of A[i, k] B[k, j], inside of `loops`."""
 
     rows: Dimension
@@ -80,7 +80,7 @@ def leading_stride(rows: int, columns: int, row_stride: int, column_stride: int)
     return None
 
 
-class Operands:
+class PermutedOperands:
     """Contraction with permuted operands: `lhs` and `rhs` have the order of their axes in memory."""
 
     def __init__(self, equation: Equation, lhs: Axes, rhs: Axes) -> None:
@@ -101,7 +101,7 @@ class Operands:
             Dimension(left.shape[i], at_lhs[i], at_rhs[j], 0) for i, j in zip(lhs_summed, rhs_summed, strict=True)
         ]
 
-    def matmul(self) -> Matmul | None:
+    def matmul(self) -> StridedMatmul | None:
         """Return the largest matmul that the layouts allow, or None."""
         orders = [sorted(self.summed, key=lambda d: -d.lhs), sorted(self.summed, key=lambda d: -d.rhs)]
         summed = min((merge_dimensions(order) for order in orders), key=len)
@@ -118,7 +118,7 @@ class Operands:
             return None
         left = max(good, key=lambda d: d.size)
         around = [d for d in rows if d is not left] + [d for d in columns if d is not right]
-        return Matmul(left, right, total, (*merge_dimensions(self.batch), *around))
+        return StridedMatmul(left, right, total, (*merge_dimensions(self.batch), *around))
 
 
 def _place(shape: Sequence[int], order: Axes) -> list[int]:
@@ -128,15 +128,15 @@ def _place(shape: Sequence[int], order: Axes) -> list[int]:
 
 
 def plan_as_matmul(
-    equation: Equation, accepts: Callable[[Matmul], bool] = lambda matmul: True
-) -> tuple[Matmul, tuple[Axes | None, Axes | None]]:
+    equation: Equation, accepts: Callable[[StridedMatmul], bool] = lambda matmul: True
+) -> tuple[StridedMatmul, tuple[Axes | None, Axes | None]]:
     """Plan a contraction as a matmul that a library `accepts`: return the matmul and the permutations of lhs and rhs
     (None: unchanged). The candidate that copies the least memory wins."""
     left, right = get_arrays(equation.invars)
     (lhs_summed, rhs_summed), (lhs_batch, rhs_batch) = equation.params["dimension_numbers"]
     lhs_free, rhs_free = free_axes(len(left.shape), len(right.shape), equation.params["dimension_numbers"])
     plain = tuple(range(len(left.shape))), tuple(range(len(right.shape)))
-    operands = Operands(equation, *plain)
+    operands = PermutedOperands(equation, *plain)
     candidates: list[tuple[int, Axes, Axes]] = [(0, *plain)]
     for order in _orders(lhs_summed), _orders(rhs_summed):
         lhs = (*lhs_batch, *lhs_free, *(lhs_summed[n] for n in order))
@@ -151,7 +151,7 @@ def plan_as_matmul(
         candidates += [(right.bytes, plain[0], other), (left.bytes + right.bytes, lhs, other)]
     whole = math.prod(d.size for d in (*operands.rows, *operands.columns, *operands.summed))
     for _, lhs, rhs in sorted(candidates, key=lambda candidate: candidate[0]):
-        matmul = Operands(equation, lhs, rhs).matmul()
+        matmul = PermutedOperands(equation, lhs, rhs).matmul()
         # Copying more memory pays off only for a matmul that would be too small otherwise.
         if matmul is not None and matmul.inner >= min(whole, LEAST_INNER) and accepts(matmul):
             return matmul, (None if lhs == plain[0] else lhs, None if rhs == plain[1] else rhs)

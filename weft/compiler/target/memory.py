@@ -31,7 +31,7 @@ class Access:
     align: int = 1
 
 
-class Memory:
+class LaneMemory:
     """Reader and writer of `parts` numbers of one element type for each lane: two for complex numbers, else one."""
 
     def __init__(self, function: Function, element: Type, parts: int) -> None:

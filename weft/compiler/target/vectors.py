@@ -32,7 +32,7 @@ from weft.compiler.target import llvm
 from weft.compiler.target.lanes import Lane
 from weft.compiler.target.llvm import constant, constant_vector, i32, i64
 from weft.compiler.target.lower import Lowering, flat, unflat
-from weft.compiler.target.memory import Access, Mask, Memory
+from weft.compiler.target.memory import Access, LaneMemory, Mask
 from weft.compiler.target.target import Target
 from weft.indexing.expression import Expression
 
@@ -93,7 +93,7 @@ class VectorLowering(Lowering):
         mask = self.both(self.in_lanes(holds), self.mask)
         return lanes.from_storage(memory.load(access, self.width, mask, parts), buffer.dtype)
 
-    def load_uniform(self, memory: Memory, access: Access, dtype: Any, holds: llvm.Value, rest: Lane) -> Lane:
+    def load_uniform(self, memory: LaneMemory, access: Access, dtype: Any, holds: llvm.Value, rest: Lane) -> Lane:
         """Load one element if it is needed by any active lane; other lanes get `rest`."""
         asked = self.both(holds, self.mask) if holds.type.is_vector else holds
         zeros = [llvm.zero(memory.element)] * memory.parts

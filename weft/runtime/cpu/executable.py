@@ -29,7 +29,7 @@ from weft.compiler.program.ir import TAPE_ROUTINES, Call, Launch, Loop, Step, Wh
 from weft.compiler.program.program_at_sizes import ProgramAtSizes
 from weft.compiler.target.code_stats import CodeIsGone
 from weft.compiler.target.cpu import bytecode, interrupt, kernels, loops, pool, tape, timestamps
-from weft.compiler.target.cpu.ahead import Ahead, hot_kernels
+from weft.compiler.target.cpu.ahead import BackgroundCompilation, hot_kernels
 from weft.compiler.target.cpu.assemble import Assembly
 from weft.compiler.target.cpu.link import Object, Tier
 from weft.compiler.target.cpu.prepared_code import PreparedCode
@@ -262,7 +262,7 @@ class Executable:
         code: int,
         donate: Callable[[], None] | None,
         placement: Placement,
-        log: timestamps.Log | None = None,
+        log: timestamps.TimestampLog | None = None,
     ) -> list[Any]:
         program = self.program
         held: list[Any] = []
@@ -334,14 +334,14 @@ class Executable:
         events: int = 0,
         donate: Callable[[], None] | None = None,
         placement: Placement = HOME,
-    ) -> tuple[list[Any], timestamps.Log]:
+    ) -> tuple[list[Any], timestamps.TimestampLog]:
         """Run like a call; return the results and a log of the time of each step, with at most `events` single
         events.
         """
         if not timestamps.can_time(self.compilation.target.triple):
-            return self._run(arrays, self.code_address, donate, placement), timestamps.Log([], 0)
+            return self._run(arrays, self.code_address, donate, placement), timestamps.TimestampLog([], 0)
         timed = self._timed_code()
-        log = timestamps.Log(timed.steps, events)
+        log = timestamps.TimestampLog(timed.steps, events)
         with spans.run_of(self, self.program.name, log):
             results = self._run(arrays, timed.address, donate, placement, log)
         return results, log
@@ -372,7 +372,7 @@ class Executable:
         if not timestamps.can_time(self.compilation.target.triple):
             return bytecode.enter()(self.code_address, packed, len(packed) // 8, count)
         timed = self._timed_code()
-        log = timestamps.Log(timed.steps, self._events() if spans.wants_events() else 0)
+        log = timestamps.TimestampLog(timed.steps, self._events() if spans.wants_events() else 0)
         packed = packed.ljust(8 * count, b"\0") + log.address.to_bytes(8, sys.byteorder)
         with spans.run_of(self, self.program.name, log):
             return bytecode.enter()(timed.address, packed, count + 1, count + 1)
@@ -568,7 +568,7 @@ def compile_executable(
     `tune` measures the contractions of the fused jaxpr, if the setting allows time for it.
     """
     tuner = tune if config.autotune_milliseconds else None
-    ahead = Ahead(target, WORTH_MORE, devices)
+    ahead = BackgroundCompilation(target, WORTH_MORE, devices)
     compilation = load_or_compile(jaxpr, donated, target, options, again is not None, tuner, Flat(flat), ahead.steps)
     if scheduled is not None:
         compilation = scheduled(compilation)

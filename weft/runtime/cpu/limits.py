@@ -14,7 +14,7 @@ import numpy as np
 from weft.compiler import cache
 from weft.compiler.program.outline import Address
 from weft.compiler.target.cpu import bytecode, link, pool
-from weft.compiler.target.cpu.bytecode import Assembler
+from weft.compiler.target.cpu.bytecode import BytecodeAssembler
 from weft.compiler.target.cpu.targets import host
 from weft.compiler.target.llvm import Module, Parameter, constant, float_, i64, ptr, vector, void
 from weft.compiler.target.target import Target
@@ -133,7 +133,7 @@ def _best(
     registers: Any = np.array([a.ctypes.data for a in arrays], np.int64)
 
     def program(launches: int) -> Callable[[], tuple[float, float]]:
-        assembler = Assembler()
+        assembler = BytecodeAssembler()
         for _ in range(launches):
             assembler.parallel(kernel, count, grain, [Address(i) for i in range(len(arrays))])
         assembler.end()

@@ -17,7 +17,7 @@ from weft.compiler.emit.contractions.microkernel import emit_contraction_kernels
 from weft.compiler.emit.contractions.thread_contraction import emit_contraction_by_threads, thread_plan
 from weft.compiler.emit.contractions.tile_matrices import matrices
 from weft.compiler.emit.contractions.tiles import emit_matrices_by_tiles
-from weft.compiler.emit.emission import Emission, Fusion, Writer
+from weft.compiler.emit.emission import Emission, Fusion, KernelWriter
 from weft.compiler.kernel.ir import Index, Value
 from weft.primitives.contraction.contract import dot_general, free_axes
 
@@ -41,7 +41,7 @@ def emit_contraction(fusion: Fusion) -> Emission:
         """Read an operand's element in its storage dtype."""
         ordered = [axes[i] for i in range(len(axes))]
 
-        def at(writer: Writer, coords: Coordinates) -> Value:
+        def at(writer: KernelWriter, coords: Coordinates) -> Value:
             return writer.values.at(operand, tuple(coords.indices.get(axis, Index()) for axis in ordered))
 
         return at

@@ -18,7 +18,7 @@ import numpy as np
 
 from weft.base import dtypes
 from weft.base.dataclass import dataclass
-from weft.compiler.emit.emission import Fusion, Writer
+from weft.compiler.emit.emission import Fusion, KernelWriter
 from weft.compiler.emit.values import row_major
 from weft.compiler.kernel.ir import Compute, Index, Load, Loop, Position, Statement, Value, Variable
 from weft.indexing.expression import Expression, Integer
@@ -49,11 +49,11 @@ class Coordinates:
         return Coordinates({**self.indices, axis: index}, self.panel, self.lane)
 
 
-OperandReader = Callable[[Writer, Coordinates], Value]
+OperandReader = Callable[[KernelWriter, Coordinates], Value]
 
 
 @dataclass(frozen=True)
-class Source:
+class ArgumentView:
     """Where the elements of an operand are, if they are those of an argument of the fusion, at an affine index."""
 
     argument: Any
@@ -69,13 +69,13 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Access:
+class OperandAccess:
     """How an operand is read: the greatest stride of its loads along each axis it depends on, and its operations per
     element; and its source, if it is an argument as it is."""
 
     strides: dict[ContractionAxis, int]
     work: int
-    source: Source | None = None
+    source: ArgumentView | None = None
 
     def stride(self, axis: ContractionAxis) -> int:
         """Return the stride along an axis, 0 if the operand does not depend on it."""
@@ -140,19 +140,19 @@ def sum_dtype(compute: np.dtype[Any]) -> np.dtype[Any]:
     return np.dtype(np.uint8) if compute == dtypes.bool_ else compute
 
 
-def convert_value(writer: Writer, value: Value, dtype: np.dtype[Any]) -> Value:
+def convert_value(writer: KernelWriter, value: Value, dtype: np.dtype[Any]) -> Value:
     """Convert a value to a dtype. Complex values lose their imaginary part if the dtype is real."""
     if dtypes.kind(value.dtype) == "c" and dtypes.kind(dtype) != "c":
         value = writer.k.compute("real", value)
     return writer.k.scalars.convert(value, dtype)
 
 
-def operand_value(writer: Writer, value: Value, compute: np.dtype[Any]) -> Value:
+def operand_value(writer: KernelWriter, value: Value, compute: np.dtype[Any]) -> Value:
     """Convert an operand's element to the dtype of the multiplication, in the form in which it is summed."""
     return convert_value(writer, convert_value(writer, value, compute), sum_dtype(compute))
 
 
-def multiply_add(writer: Writer, a: Value, b: Value, total: Value, compute: np.dtype[Any]) -> Value:
+def multiply_add(writer: KernelWriter, a: Value, b: Value, total: Value, compute: np.dtype[Any]) -> Value:
     """Return total + a * b: fused for float32 and float64; for bools, `or` and `and`."""
     k = writer.k
     if compute == dtypes.bool_:
@@ -162,7 +162,7 @@ def multiply_add(writer: Writer, a: Value, b: Value, total: Value, compute: np.d
     return k.compute("add", total, k.compute("mul", a, b))
 
 
-def add_sums(writer: Writer, a: Value, b: Value, compute: np.dtype[Any]) -> Value:
+def add_sums(writer: KernelWriter, a: Value, b: Value, compute: np.dtype[Any]) -> Value:
     """Add two partial sums."""
     return writer.k.compute(sum_operation(compute), a, b)
 
@@ -172,12 +172,14 @@ def sum_operation(compute: np.dtype[Any]) -> str:
     return "or" if compute == dtypes.bool_ else "add"
 
 
-def finish(writer: Writer, contraction: ContractionLoops, indices: dict[ContractionAxis, Index], total: Value) -> None:
+def finish(
+    writer: KernelWriter, contraction: ContractionLoops, indices: dict[ContractionAxis, Index], total: Value
+) -> None:
     """Write every result of the fusion where a sum is known."""
     store_at(writer, contraction, contraction.result_index(indices), total)
 
 
-def store_at(writer: Writer, contraction: ContractionLoops, index: tuple[Index, ...], total: Value) -> None:
+def store_at(writer: KernelWriter, contraction: ContractionLoops, index: tuple[Index, ...], total: Value) -> None:
     """Write every result of the fusion at an index of the hero's result."""
     hero = writer.fusion.hero
     assert hero is not None
@@ -190,9 +192,9 @@ def store_at(writer: Writer, contraction: ContractionLoops, index: tuple[Index, 
 # ---------------------------------------------------------------------------------------------------------- probing
 
 
-def access(fusion: Fusion, operand: OperandReader, axes: Sequence[ContractionAxis]) -> Access:
+def access(fusion: Fusion, operand: OperandReader, axes: Sequence[ContractionAxis]) -> OperandAccess:
     """Find out how an operand is read from memory."""
-    writer = Writer(fusion, "probe")
+    writer = KernelWriter(fusion, "probe")
     indices: dict[ContractionAxis, Index] = {}
     variables: dict[Any, ContractionAxis] = {}
     with ExitStack() as stack:
@@ -204,7 +206,9 @@ def access(fusion: Fusion, operand: OperandReader, axes: Sequence[ContractionAxi
     return replace(_Probe(variables).result(body), source=_source(writer, body, variables))
 
 
-def _source(writer: Writer, body: Sequence[Statement], variables: dict[Any, ContractionAxis]) -> Source | None:
+def _source(
+    writer: KernelWriter, body: Sequence[Statement], variables: dict[Any, ContractionAxis]
+) -> ArgumentView | None:
     """Return the source of an operand if its element is a single unconditional load of an argument, else None."""
     statements = list(body)
     while len(statements) == 1 and isinstance(statements[0], Loop):
@@ -217,7 +221,7 @@ def _source(writer: Writer, body: Sequence[Statement], variables: dict[Any, Cont
     if operand >= len(arguments) or any(term not in variables for term, _ in load.index.terms):
         return None
     strides = {variables[term]: coefficient for term, coefficient in load.index.terms}
-    return Source(arguments[operand], load.index.constant, strides)
+    return ArgumentView(arguments[operand], load.index.constant, strides)
 
 
 class _Probe:
@@ -229,9 +233,9 @@ class _Probe:
         self.strides: dict[ContractionAxis, int] = {}
         self.work = 0
 
-    def result(self, body: Sequence[Statement]) -> Access:
+    def result(self, body: Sequence[Statement]) -> OperandAccess:
         self.block(body)
-        return Access(self.strides, self.work)
+        return OperandAccess(self.strides, self.work)
 
     def block(self, body: Sequence[Statement]) -> None:
         for statement in body:

@@ -22,14 +22,14 @@ from weft.compiler.emit.contractions.contraction_loops import (
 )
 from weft.compiler.emit.contractions.microkernel import copies_along, emit_contraction_kernels, result_pairs
 from weft.compiler.emit.contractions.packing import rearrange
-from weft.compiler.emit.emission import Emission, Fusion, Writer, storage
+from weft.compiler.emit.emission import Emission, Fusion, KernelWriter, storage
 from weft.compiler.emit.values import row_major
 from weft.compiler.kernel.ir import Index, LoopKind, Value
 from weft.primitives.contraction.convolution import conv_general_dilated
 from weft.primitives.contraction.convolution_shapes import Window, dilate_size
 
 # An operand at an index of its copy.
-Reader = Callable[[Writer, tuple[Index, ...]], Value]
+Reader = Callable[[KernelWriter, tuple[Index, ...]], Value]
 # The axis of the features of the result.
 OUT = "out"
 
@@ -128,7 +128,7 @@ def emit_convolution(fusion: Fusion) -> Emission:
 def _window(form: Any, rhs: Any) -> Reader:
     """Return a reader of the kernel at (output feature, input feature, *taps)."""
 
-    def read(writer: Writer, index: tuple[Index, ...]) -> Value:
+    def read(writer: KernelWriter, index: tuple[Index, ...]) -> Value:
         return operand_value(writer, writer.values.at(rhs, _permute(index, form.rhs_axes)), form.compute)
 
     return read
@@ -139,7 +139,7 @@ def _copy_window(fusion: Fusion, form: Any, window: Reader) -> Reader:
     inside, outside = ContractionAxis("in", form.in_features), ContractionAxis(OUT, form.groups * form.out_features)
     taps = [ContractionAxis(f"tap{n}", w.window) for n, w in enumerate(form.windows)]
 
-    def element(writer: Writer, coords: Coordinates) -> Value:
+    def element(writer: KernelWriter, coords: Coordinates) -> Value:
         return window(writer, tuple(at(coords.indices, axis) for axis in (outside, inside, *taps)))
 
     copy = rearrange(fusion, element, (*taps, inside, outside), sum_dtype(form.compute))
@@ -159,7 +159,7 @@ def _contraction(
         result: Index = at(coords.indices, group) * form.out_features + at(coords.indices, outside)
         return result
 
-    def left(writer: Writer, coords: Coordinates) -> Value:
+    def left(writer: KernelWriter, coords: Coordinates) -> Value:
         batched, featured = at(coords.indices, batch), at(coords.indices, inside)
         if form.batch_groups:
             batched = at(coords.indices, group) * form.batch + batched
@@ -172,7 +172,7 @@ def _contraction(
         result: Value = read(writer, _permute((batched, featured, *spatial), form.lhs_axes))
         return result
 
-    def right(writer: Writer, coords: Coordinates) -> Value:
+    def right(writer: KernelWriter, coords: Coordinates) -> Value:
         spatial = [at(coords.indices, tap) * p.apart + p.first_tap for tap, p in zip(taps, phases, strict=True)]
         return window(writer, (features(coords), at(coords.indices, inside), *spatial))
 
@@ -247,7 +247,7 @@ def _operand(fusion: Fusion, form: Any, lhs: Any, borders: Sequence[Border]) -> 
     return lambda reader, index: reader.k.load(reader.scratch_input(scratch), row_major(shape, index))
 
 
-def _loops(writer: Writer, shape: Sequence[int], body: Callable[[tuple[Index, ...]], None]) -> None:
+def _loops(writer: KernelWriter, shape: Sequence[int], body: Callable[[tuple[Index, ...]], None]) -> None:
     """Emit loops over the dimensions of `shape` that are longer than 1; the last of them has the lanes."""
     k = writer.k
     long = [axis for axis, size in enumerate(shape) if size > 1]

@@ -12,10 +12,10 @@ import math
 from weft.base import dtypes
 from weft.base.dataclass import dataclass
 from weft.compiler.emit.contractions.contraction_loops import (
-    Access,
     ContractionAxis,
     ContractionLoops,
     Coordinates,
+    OperandAccess,
     access,
     add_sums,
     finish,
@@ -23,7 +23,7 @@ from weft.compiler.emit.contractions.contraction_loops import (
     sum_dtype,
 )
 from weft.compiler.emit.contractions.symbolic_plan import is_symbolic
-from weft.compiler.emit.emission import Fusion, Writer
+from weft.compiler.emit.emission import Fusion, KernelWriter
 from weft.compiler.kernel.ir import Index, LoopKind, Value
 
 # Columns of a tile, which are the lanes of a team, and its rows at most.
@@ -66,7 +66,9 @@ def group_plan(fusion: Fusion, contraction: ContractionLoops) -> GroupPlan | Non
     return GroupPlan(columns, rows, count, terms, -(-k // terms))
 
 
-def _rows(contraction: ContractionLoops, found: list[Access], columns: ContractionAxis) -> ContractionAxis | None:
+def _rows(
+    contraction: ContractionLoops, found: list[OperandAccess], columns: ContractionAxis
+) -> ContractionAxis | None:
     """Return the longest free axis that only the left operand depends on."""
     left, right = found
     axes = [axis for axis in contraction.free if axis is not columns and left.stride(axis) and not right.stride(axis)]
@@ -120,7 +122,7 @@ def emit_contraction_by_groups(fusion: Fusion, contraction: ContractionLoops, pl
 
 
 def _sums(
-    writer: Writer,
+    writer: KernelWriter,
     contraction: ContractionLoops,
     plan: GroupPlan,
     part: Index,

@@ -15,7 +15,7 @@ from typing import Any
 
 from weft.base import dtypes
 from weft.base.errors import InternalError
-from weft.compiler.emit.emission import Emission, Fusion, Writer, storage
+from weft.compiler.emit.emission import Emission, Fusion, KernelWriter, storage
 from weft.compiler.kernel.builder import AnyIndex
 from weft.compiler.kernel.ir import Index, LoopKind, Value
 from weft.primitives.linalg.cholesky import cholesky
@@ -48,7 +48,7 @@ class Systems:
         self.pieces = -(-self.count // self.width)
         self.in_tile = -(-self.pieces // MOST_TILES)
         self.tiles = -(-self.pieces // self.in_tile)
-        self.writer: Writer = fusion.writer("matrices", final=True)
+        self.writer: KernelWriter = fusion.writer("matrices", final=True)
         self.k, self.s = self.writer.k, self.writer.k.scalars
 
     @contextmanager
@@ -85,7 +85,7 @@ class Systems:
         return self.s.sub(value, self.s.mul(a, b))
 
 
-class Grid:
+class LaneMatrix:
     """A matrix of each lane in scratch."""
 
     def __init__(self, systems: Systems, dtype: Any, rows: int, columns: int = 1) -> None:
@@ -129,7 +129,7 @@ def _emit_lu(systems: Systems) -> None:
     k, s, (x,) = systems.k, systems.s, systems.hero.invars
     lu_out, pivots, permutation = systems.hero.outvars
     rows, columns = systems.rows, systems.columns
-    a, order = Grid(systems, systems.dtype, rows, columns), Grid(systems, INT32, rows)
+    a, order = LaneMatrix(systems, systems.dtype, rows, columns), LaneMatrix(systems, INT32, rows)
     with systems.each():
         with k.loop(rows) as i:
             order.store(i, 0, k.position(i, INT32))
@@ -164,7 +164,7 @@ def _after(systems: Systems, size: int, first: Any) -> Iterator[Index]:
         yield first + 1 + n
 
 
-def _pivot(systems: Systems, a: Grid, j: Any) -> Value:
+def _pivot(systems: Systems, a: LaneMatrix, j: Any) -> Value:
     """Find the row, from the diagonal on, of the element of column `j` with the largest magnitude. The first of equal
     ones wins, and the first NaN beats all numbers.
     """
@@ -178,7 +178,9 @@ def _pivot(systems: Systems, a: Grid, j: Any) -> Value:
     return chosen
 
 
-def _exchange(systems: Systems, grid: Grid, rows: tuple[AnyIndex, AnyIndex], column: AnyIndex, hit: Value) -> None:
+def _exchange(
+    systems: Systems, grid: LaneMatrix, rows: tuple[AnyIndex, AnyIndex], column: AnyIndex, hit: Value
+) -> None:
     """Exchange an element of two rows in the lanes where `hit` holds."""
     first, second = (grid.load(row, column) for row in rows)
     grid.store(rows[0], column, systems.s.select_n(hit, first, second))
@@ -190,7 +192,7 @@ def _emit_cholesky(systems: Systems) -> None:
     k, s, (x,), (out,) = systems.k, systems.s, systems.hero.invars, systems.hero.outvars
     size, dtype = systems.rows, systems.dtype
     zero, nan = k.constant(0, dtype), k.constant(float("nan"), dtype)
-    a = Grid(systems, dtype, size, size)
+    a = LaneMatrix(systems, dtype, size, size)
 
     def rest(i: AnyIndex, j: Any) -> Value:
         """Subtract the contributions of the columns before `j` from an element."""
@@ -218,7 +220,7 @@ def _emit_cholesky(systems: Systems) -> None:
 # -------------------------------------------------------------------------------------------------------------- solves
 
 
-def _substitute(systems: Systems, entry: Entry, x: Grid, lower: bool, unit: bool) -> None:
+def _substitute(systems: Systems, entry: Entry, x: LaneMatrix, lower: bool, unit: bool) -> None:
     """Replace x by the solution of a triangular system; each element from those that are known."""
     k, size = systems.k, x.rows
     with k.loop(size) as step:
@@ -240,7 +242,7 @@ def _entry_reader(systems: Systems, atom: Any, swapped: bool, columns: int) -> t
     if columns == 1:
         return direct, lambda: None
     size, k = systems.rows, systems.k
-    copy = Grid(systems, systems.dtype, size, size)
+    copy = LaneMatrix(systems, systems.dtype, size, size)
 
     def fill() -> None:
         with k.loop(size) as i, k.loop(size) as j:
@@ -256,7 +258,7 @@ def _emit_triangular(systems: Systems) -> None:
     swapped = params["transpose_a"] == left
     others = b.aval.shape[-1 if left else -2]  # type: ignore[attr-defined]
     entry, fill = _entry_reader(systems, a, swapped, others)
-    x = Grid(systems, systems.dtype, size)
+    x = LaneMatrix(systems, systems.dtype, size)
     with systems.each():
         fill()
         with k.loop(others) as column:
@@ -275,7 +277,7 @@ def _emit_lu_solve(systems: Systems) -> None:
     size, transposed = systems.rows, systems.hero.params["transposed"]
     others = b.aval.shape[-1]  # type: ignore[attr-defined]
     entry, fill = _entry_reader(systems, lu_operand, transposed, others)
-    x = Grid(systems, systems.dtype, size)
+    x = LaneMatrix(systems, systems.dtype, size)
 
     def source_row(i: Any) -> Index:
         return Index.of(_clamp_row(systems, systems.element(permutation, i)))

@@ -15,18 +15,18 @@ import numpy as np
 from weft.base import dtypes
 from weft.base.dataclass import dataclass
 from weft.compiler.emit.contractions.contraction_loops import (
-    Access,
+    ArgumentView,
     ContractionAxis,
     ContractionLoops,
     Coordinates,
+    OperandAccess,
     OperandReader,
-    Source,
     access,
     finish,
 )
 from weft.compiler.emit.contractions.microkernel import add_parts
 from weft.compiler.emit.contractions.symbolic_plan import is_symbolic
-from weft.compiler.emit.emission import Fusion, Writer, kernel_dtype
+from weft.compiler.emit.emission import Fusion, KernelWriter, kernel_dtype
 from weft.compiler.emit.maps.loop import nest
 from weft.compiler.kernel.builder import KernelBuilder
 from weft.compiler.kernel.ir import Buffer, GroupMatmul, Index, LoopKind, MatmulOperand
@@ -82,15 +82,15 @@ TILES = (
 
 
 @dataclass(frozen=True)
-class Operand:
+class MatrixOperand:
     """An operand of the contraction: its elements, how they are read, its own axis, and where they are, if they are
     multiplied from there."""
 
     element: OperandReader
-    access: Access
+    access: OperandAccess
     dtype: np.dtype[Any]
     own: ContractionAxis
-    source: Source | None
+    source: ArgumentView | None
     k_stride: int = 0
 
 
@@ -98,8 +98,8 @@ class Operand:
 class MatrixPlan:
     """What is multiplied, by which tiles, and in how many parts of K."""
 
-    left: Operand
-    right: Operand
+    left: MatrixOperand
+    right: MatrixOperand
     tile: Tile
     parts: int
 
@@ -175,24 +175,28 @@ def _shape(
 
 
 def _operand(
-    element: OperandReader, found: Access, dtype: np.dtype[Any], own: ContractionAxis, contraction: ContractionLoops
-) -> Operand:
+    element: OperandReader,
+    found: OperandAccess,
+    dtype: np.dtype[Any],
+    own: ContractionAxis,
+    contraction: ContractionLoops,
+) -> MatrixOperand:
     """Describe an operand: with its source if matrix units can read it in place, else without."""
     source = found.source
     k_stride = 0 if source is None else _collapse_stride(contraction.k_axes, source)
     if source is None or not k_stride:
-        return Operand(element, found, dtype, own, None)
+        return MatrixOperand(element, found, dtype, own, None)
     strides = {axis: stride for axis, stride in source.strides.items() if axis not in contraction.k_axes}
     apart = [*strides.values(), k_stride, source.offset]
     # One of its own axis and K is side by side; everything else is at multiples of what is copied at once.
     near = 1 in (strides.get(own), k_stride) and apart.count(1) == 1
     aligned = all(n == 1 or (n >= 0 and n * dtype.itemsize % PIECE == 0) for n in apart)
     if not near or not aligned or source.offset == 1 or not strides.get(own, 0):
-        return Operand(element, found, dtype, own, None)
-    return Operand(element, found, dtype, own, source, k_stride)
+        return MatrixOperand(element, found, dtype, own, None)
+    return MatrixOperand(element, found, dtype, own, source, k_stride)
 
 
-def _collapse_stride(axes: tuple[ContractionAxis, ...], source: Source) -> int:
+def _collapse_stride(axes: tuple[ContractionAxis, ...], source: ArgumentView) -> int:
     """Return the stride of several axes collapsed into one, 0 if they cannot be collapsed."""
     strides = [source.strides.get(axis, 0) for axis in axes]
     together = all(
@@ -210,7 +214,7 @@ class _Copied:
     k_stride: int
 
 
-def _copy(fusion: Fusion, contraction: ContractionLoops, operand: Operand) -> _Copied:
+def _copy(fusion: Fusion, contraction: ContractionLoops, operand: MatrixOperand) -> _Copied:
     """Emit a kernel that copies an operand, in its own order, so that rows start at multiples of 16 bytes."""
     writer = fusion.writer("pack")
     own, k_axes = operand.own, contraction.k_axes
@@ -301,8 +305,8 @@ def _digits(k: KernelBuilder, index: Index, counts: list[int]) -> list[Index]:
 
 
 def _matmul_operand(
-    writer: Writer,
-    side: Operand,
+    writer: KernelWriter,
+    side: MatrixOperand,
     copied: _Copied | None,
     at: dict[ContractionAxis, Index],
     k: Index,

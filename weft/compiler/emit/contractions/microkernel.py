@@ -38,7 +38,7 @@ from weft.compiler.emit.contractions.contraction_loops import (
 )
 from weft.compiler.emit.contractions.packing import pack
 from weft.compiler.emit.contractions.symbolic_plan import is_symbolic, symbolic_plan
-from weft.compiler.emit.contractions.tiling import Plan, candidates, reference_plan, same_bits, storage_lanes
+from weft.compiler.emit.contractions.tiling import TilingPlan, candidates, reference_plan, same_bits, storage_lanes
 from weft.compiler.emit.emission import Fusion
 from weft.compiler.emit.in_place import pointwise_pairs
 from weft.compiler.emit.maps.loop import nest
@@ -104,7 +104,7 @@ def copies_along(fusion: Fusion, contraction: ContractionLoops, name: str) -> bo
     return first.packed[1] and not first.lanes_along_k and first.lanes is not None and first.lanes.name == name
 
 
-def _separate_epilogue(fusion: Fusion, contraction: ContractionLoops, chosen: Plan) -> bool:
+def _separate_epilogue(fusion: Fusion, contraction: ContractionLoops, chosen: TilingPlan) -> bool:
     """Return whether the epilogue gets a kernel of its own: where sums are reduced from lanes it would run on
     scalars, which is slow for expensive work.
     """
@@ -169,7 +169,7 @@ class _Kernel:
         self,
         fusion: Fusion,
         contraction: ContractionLoops,
-        chosen: Plan,
+        chosen: TilingPlan,
         left: OperandReader,
         right: OperandReader,
         parts: int | None = None,

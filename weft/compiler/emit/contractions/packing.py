@@ -10,18 +10,18 @@ import numpy as np
 
 from weft.base import dtypes
 from weft.compiler.emit.contractions.contraction_loops import (
-    Access,
     ContractionAxis,
     ContractionLoops,
     Coordinates,
+    OperandAccess,
     OperandReader,
     access as access_of,
     divides,
     may_be_several,
     sum_dtype,
 )
-from weft.compiler.emit.contractions.tiling import Plan
-from weft.compiler.emit.emission import Fusion, Writer
+from weft.compiler.emit.contractions.tiling import TilingPlan
+from weft.compiler.emit.emission import Fusion, KernelWriter
 from weft.compiler.emit.maps.transpose import SHORT_SIDE, SIDE, transpose_square
 from weft.compiler.emit.values import row_major
 from weft.compiler.kernel.builder import KernelBuilder
@@ -37,7 +37,7 @@ SMALL_COPY_BYTES = 1 << 18
 
 
 def pack(
-    fusion: Fusion, contraction: ContractionLoops, plan: Plan, operand: OperandReader, access: Access
+    fusion: Fusion, contraction: ContractionLoops, plan: TilingPlan, operand: OperandReader, access: OperandAccess
 ) -> OperandReader:
     """Emit a kernel that packs an operand for a plan; return a reader of the copy.
 
@@ -62,7 +62,7 @@ def pack(
 
     _Copy(fusion, plan.width, operand, access, (free, lanes, k_axes), scratch, position).write()
 
-    def read(reader: Writer, coords: Coordinates) -> Value:
+    def read(reader: KernelWriter, coords: Coordinates) -> Value:
         return reader.k.load(reader.scratch_input(scratch, padded=lanes is not None), position(coords))
 
     return read
@@ -97,7 +97,7 @@ class _Copy:
         fusion: Fusion,
         width: int,
         operand: OperandReader,
-        access: Access,
+        access: OperandAccess,
         axes: tuple[Sequence[ContractionAxis], ContractionAxis | None, Sequence[ContractionAxis]],
         scratch: int,
         position: Callable[[Coordinates], Index],

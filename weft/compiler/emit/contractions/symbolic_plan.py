@@ -10,12 +10,12 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from weft.compiler.emit.contractions.contraction_loops import Access, ContractionAxis, ContractionLoops
+from weft.compiler.emit.contractions.contraction_loops import ContractionAxis, ContractionLoops, OperandAccess
 from weft.compiler.emit.contractions.tiling import (
     Blocks,
     Chooser,
-    Plan,
     SplitK,
+    TilingPlan,
     part_length,
 )
 from weft.compiler.target.target import Target
@@ -27,7 +27,7 @@ from weft.indexing.guards import decide
 LEAST_BLOCKS, MANY_PANELS = 8, 4
 
 
-class Split(NamedTuple):
+class SymbolicSplitK(NamedTuple):
     """How K is split: `parts` of it, of `wanted` (`streamed`: in whole groups of rows), and chunks along `axis` of
     `chunk` elements, or of all (0)."""
 
@@ -38,7 +38,7 @@ class Split(NamedTuple):
     chunk: int
 
 
-class Choice(NamedTuple):
+class SymbolicPlan(NamedTuple):
     """A plan for a class of sizes; axes are given by their positions."""
 
     lanes: int | None
@@ -47,25 +47,27 @@ class Choice(NamedTuple):
     packed: tuple[bool, bool]
     k_axes: tuple[int, ...]
     lanes_along_k: bool
-    split: Split | None
+    split: SymbolicSplitK | None
     blocks: tuple[int, int] | None  # how many along the tiled axis, and their panels (0: all)
 
 
-def is_symbolic(contraction: ContractionLoops, operands: tuple[Access, Access]) -> bool:
+def is_symbolic(contraction: ContractionLoops, operands: tuple[OperandAccess, OperandAccess]) -> bool:
     """Return whether a size or a stride of a contraction is an expression."""
     sizes = [a.size for a in contraction.axes]
     return any(isinstance(i, Expression) for i in (*sizes, *(s for f in operands for s in f.strides.values())))
 
 
-def symbolic_plan(contraction: ContractionLoops, operands: tuple[Access, Access], target: Target) -> Plan:
+def symbolic_plan(
+    contraction: ContractionLoops, operands: tuple[OperandAccess, OperandAccess], target: Target
+) -> TilingPlan:
     """Choose a plan that holds for the whole class of sizes."""
     axes, result = contraction.axes, contraction.result_strides()
     integers = [a.size for a in axes] + [f.stride(a) for f in operands for a in axes]
     integers += [result[a] for a in contraction.free]
     works = tuple(f.work for f in operands)
     fixed = (len(contraction.free), len(axes), works, contraction.compute, contraction.whole, target)
-    choice: Choice = decide(_choice, fixed, integers)
-    plan = Plan(
+    choice: SymbolicPlan = decide(_choice, fixed, integers)
+    plan = TilingPlan(
         None if choice.lanes is None else axes[choice.lanes],
         choice.width,
         tuple((axes[n], height) for n, height in choice.tiles),
@@ -84,7 +86,7 @@ def symbolic_plan(contraction: ContractionLoops, operands: tuple[Access, Access]
     return plan
 
 
-def _split_k(plan: Plan, split: Split) -> SplitK:
+def _split_k(plan: TilingPlan, split: SymbolicSplitK) -> SplitK:
     first: Any = plan.k_axes[0].size
     if split.streamed:
         length = -(-first // (split.wanted * split.chunk)) * split.chunk
@@ -95,19 +97,19 @@ def _split_k(plan: Plan, split: Split) -> SplitK:
 
 
 @lru_cache(maxsize=8192)
-def _choice(fixed: Any, integers: tuple[int, ...]) -> Choice:
+def _choice(fixed: Any, integers: tuple[int, ...]) -> SymbolicPlan:
     """Return the reference plan for concrete sizes and strides, in positions instead of axes."""
     free, count, works, compute, is_whole, target = fixed
     axes = [ContractionAxis(str(n), size) for n, size in enumerate(integers[:count])]
     left, right = [
-        Access({a: stride for a, stride in zip(axes, integers[start:], strict=False) if stride}, work)
+        OperandAccess({a: stride for a, stride in zip(axes, integers[start:], strict=False) if stride}, work)
         for start, work in zip((count, 2 * count), works, strict=True)
     ]
     result = dict(zip(axes[:free], integers[3 * count :], strict=True))
     chooser = Chooser(tuple(axes[:free]), tuple(axes[free:]), result, (left, right), compute, is_whole, target)
     plan = chooser.reference._replace(split_k=chooser.choose_split_k(chooser.reference))
     position = {axis: n for n, axis in enumerate(axes)}
-    return Choice(
+    return SymbolicPlan(
         None if plan.lanes is None else position[plan.lanes],
         plan.width,
         tuple([(position[axis], height) for axis, height in plan.tiles]),
@@ -119,19 +121,19 @@ def _choice(fixed: Any, integers: tuple[int, ...]) -> Choice:
     )
 
 
-def _split(chooser: Chooser, plan: Plan) -> Split | None:
+def _split(chooser: Chooser, plan: TilingPlan) -> SymbolicSplitK | None:
     found = plan.split_k
     if found is None:
         return None
     if chooser.streams(chooser.reference):
         rows = chooser.costs.streamed_rows
-        return Split(found.parts, min(chooser.costs.tasks, chooser.terms // rows), True, 0, rows)
+        return SymbolicSplitK(found.parts, min(chooser.costs.tasks, chooser.terms // rows), True, 0, rows)
     whole = found.length if found.axis == 0 else plan.k_axes[found.axis].size
     chunk = 0 if found.chunk >= whole else _power(found.chunk)
-    return Split(found.parts, chooser.parts[2], False, found.axis, chunk)
+    return SymbolicSplitK(found.parts, chooser.parts[2], False, found.axis, chunk)
 
 
-def _blocks(chooser: Chooser, plan: Plan) -> tuple[int, int] | None:
+def _blocks(chooser: Chooser, plan: TilingPlan) -> tuple[int, int] | None:
     """Choose how threads share tiles, coarsely, so that the answer is the same for many sizes: where there is little
     to share, blocks cost next to nothing.
     """

@@ -12,17 +12,17 @@ import math
 from weft.base import dtypes
 from weft.base.dataclass import dataclass
 from weft.compiler.emit.contractions.contraction_loops import (
-    Access,
     ContractionAxis,
     ContractionLoops,
     Coordinates,
+    OperandAccess,
     access,
     finish,
     multiply_add,
     sum_dtype,
 )
 from weft.compiler.emit.contractions.symbolic_plan import is_symbolic
-from weft.compiler.emit.emission import Fusion, Writer
+from weft.compiler.emit.emission import Fusion, KernelWriter
 from weft.compiler.kernel.ir import Index, LoopKind, Value
 from weft.ir.rules.compilation import element_cost
 
@@ -69,7 +69,7 @@ def thread_plan(fusion: Fusion, contraction: ContractionLoops) -> ThreadPlan | N
     return ThreadPlan(tile, _divisor(k, most_terms))
 
 
-def _own_axis(contraction: ContractionLoops, mine: Access, other: Access) -> ContractionAxis | None:
+def _own_axis(contraction: ContractionLoops, mine: OperandAccess, other: OperandAccess) -> ContractionAxis | None:
     """Return the last free axis that only the first operand depends on."""
     return next((a for a in reversed(contraction.free) if mine.stride(a) and not other.stride(a)), None)
 
@@ -95,7 +95,7 @@ def emit_contraction_by_threads(fusion: Fusion, contraction: ContractionLoops, p
 
 
 def _sums(
-    writer: Writer,
+    writer: KernelWriter,
     contraction: ContractionLoops,
     plan: ThreadPlan,
     rows: list[dict[ContractionAxis, Index]],

@@ -10,9 +10,9 @@ import numpy as np
 from weft.base import dtypes
 from weft.base.dataclass import dataclass
 from weft.compiler.emit.contractions.contraction_loops import (
-    Access,
     ContractionAxis,
     ContractionLoops,
+    OperandAccess,
     OperandReader,
     access,
 )
@@ -26,13 +26,13 @@ GROUP_BYTES = 4
 
 
 @dataclass(frozen=True)
-class Operand:
+class TileOperand:
     """One operand of a contraction: its atom in the fusion, its elements as they are stored, the axes that are its own,
     and those that lead (batch axes, and all but one of its own)."""
 
     atom: Any
     element: OperandReader
-    access: Access
+    access: OperandAccess
     across: ContractionAxis
     leading: tuple[ContractionAxis, ...]
 
@@ -49,8 +49,8 @@ class Matrices:
     """
 
     contraction: ContractionLoops
-    left: Operand
-    right: Operand
+    left: TileOperand
+    right: TileOperand
     k_axes: tuple[ContractionAxis, ...]
 
     @property
@@ -85,11 +85,11 @@ class Matrices:
             and self.left.across.size % (TILE_ROWS * self.tiles(self.left)) == 0
         )
 
-    def tiles(self, operand: Operand) -> int:
+    def tiles(self, operand: TileOperand) -> int:
         """Return how many tiles of an operand are multiplied together: 2, or 1 if there is only one."""
         return 2 if operand.across.size > TILE_ROWS else 1
 
-    def panels(self, operand: Operand) -> int:
+    def panels(self, operand: TileOperand) -> int:
         """Return the number of tiles along the operand's own axis, rounded up to whole blocks."""
         together = self.tiles(operand)
         return -(-operand.across.size // (TILE_ROWS * together)) * together
@@ -123,7 +123,7 @@ def matrices(
         if not across:
             return None
         leading = tuple(a for a in contraction.free if a in meets.strides and a is not across[-1])
-        operands.append(Operand(atom, element, meets, across[-1], leading))
+        operands.append(TileOperand(atom, element, meets, across[-1], leading))
     left, right = operands
     result = Matrices(contraction, left, right, (*(a for a in k_axes if a is not inner), inner))
     padded = result.steps * result.row * prod(a.size for a in contraction.free)

@@ -15,9 +15,9 @@ import numpy as np
 from weft.base import dtypes
 from weft.compiler.emit.contractions.contraction_loops import ContractionAxis, Coordinates
 from weft.compiler.emit.contractions.microkernel import unravel
-from weft.compiler.emit.contractions.tile_matrices import Matrices, Operand
+from weft.compiler.emit.contractions.tile_matrices import Matrices, TileOperand
 from weft.compiler.emit.copied_dtypes import bits_dtype, find_copied_dtypes, get_bits
-from weft.compiler.emit.emission import Fusion, Writer
+from weft.compiler.emit.emission import Fusion, KernelWriter
 from weft.compiler.kernel.builder import KernelBuilder
 from weft.compiler.kernel.ir import TILE_BYTES, TILE_ROWS, Buffer, Index, LoopKind, Value
 from weft.ir.jaxpr import Jaxpr, Literal
@@ -56,7 +56,7 @@ def _copied_values(jaxpr: Jaxpr, atoms: Sequence[Any]) -> dict[Any, Any]:
 class PackedOperand:
     """Packs one operand into `steps` tiles along K, in any kernel."""
 
-    def __init__(self, writer: Writer, m: Matrices, operand: Operand, steps: int) -> None:
+    def __init__(self, writer: KernelWriter, m: Matrices, operand: TileOperand, steps: int) -> None:
         self.m, self.operand, self.steps = m, operand, steps
         self.is_left = operand is m.left
         self.row, self.group, self.inner, self.across = m.row, m.group, m.inner, operand.across

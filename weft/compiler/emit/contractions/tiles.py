@@ -44,7 +44,7 @@ LAUNCH_BYTES, PACKED_BEFORE = 4 << 20, 4
 
 
 @dataclass(frozen=True)
-class Schedule:
+class TileSchedule:
     """What one iteration of the loop over threads takes: blocks of tiles along each side, and tiles along K before the
     next chunk of it; `chunks` chunks are all of K."""
 
@@ -53,7 +53,7 @@ class Schedule:
     chunks: int
 
 
-def schedule(m: Matrices, others: int) -> Schedule:
+def schedule(m: Matrices, others: int) -> TileSchedule:
     """Choose the largest tasks that are still enough to share, since a task reads its operands from beyond the second
     cache. Tasks are nearly square; a chunk of K stays in that cache.
     """
@@ -80,10 +80,10 @@ def schedule(m: Matrices, others: int) -> Schedule:
     row_bytes = sum(block * size for block, size in zip(task, elements, strict=True)) * TILE_ROW_BYTES
     chunk = max(LEAST_CHUNK, CHUNK_BYTES // row_bytes)
     chunks = -(-m.steps // chunk)
-    return Schedule((min(task[0], sides[0]), min(task[1], sides[1])), -(-m.steps // chunks), chunks)
+    return TileSchedule((min(task[0], sides[0]), min(task[1], sides[1])), -(-m.steps // chunks), chunks)
 
 
-def packing_schedule(m: Matrices, others: int) -> Schedule | None:
+def packing_schedule(m: Matrices, others: int) -> TileSchedule | None:
     """Choose a schedule of tasks that pack panels of the right operand themselves; return None if packing everything
     beforehand is cheaper. A task has as many rows as stay in the cache, or fewer to get enough tasks.
     """
@@ -94,7 +94,7 @@ def packing_schedule(m: Matrices, others: int) -> Schedule | None:
     if not m.loads_left or block_bytes[1] > PANEL_BYTES:
         return None
     if others == 1 and prod(sides) * prod(sizes) * length * itemsize <= ONE_TASK:
-        return Schedule((sides[0], sides[1]), m.steps, 1)
+        return TileSchedule((sides[0], sides[1]), m.steps, 1)
     rows = max(1, min(sides[0], LEFT_BYTES // block_bytes[0], MOST_ROWS // sizes[0]))
     for enough, multiplications in ENOUGH_TASKS:
         least = max(1, multiplications // (prod(sizes) * length))
@@ -113,7 +113,7 @@ def packing_schedule(m: Matrices, others: int) -> Schedule | None:
         m.right.access.work and packed_here > of_right
     ):
         return None
-    return Schedule((rows, columns), m.steps, 1)
+    return TileSchedule((rows, columns), m.steps, 1)
 
 
 def emit_matrices_by_tiles(fusion: Fusion, m: Matrices) -> None:
@@ -144,7 +144,7 @@ class _Multiply:
         self,
         fusion: Fusion,
         m: Matrices,
-        plan: Schedule,
+        plan: TileSchedule,
         packed: Sequence[int] | None,
         leading: Sequence[ContractionAxis],
     ) -> None:

@@ -23,7 +23,12 @@ import numpy as np
 from weft.base import dtypes
 from weft.base.dataclass import dataclass
 from weft.base.memo import cached_property
-from weft.compiler.emit.contractions.contraction_loops import Access, ContractionAxis, ContractionLoops, sum_dtype
+from weft.compiler.emit.contractions.contraction_loops import (
+    ContractionAxis,
+    ContractionLoops,
+    OperandAccess,
+    sum_dtype,
+)
 from weft.compiler.target.target import Target
 
 
@@ -46,7 +51,7 @@ class Blocks:
     panels: int
 
 
-class Plan(NamedTuple):
+class TilingPlan(NamedTuple):
     """Loops of a contraction. Without `lanes` sums are scalars; with `lanes_along_k`, lanes are reduced in the end."""
 
     lanes: ContractionAxis | None
@@ -94,14 +99,18 @@ def count_panels(needed: int, vectors: int) -> int:
     return -(-needed // vectors)
 
 
-def candidates(contraction: ContractionLoops, left: Access, right: Access, target: Target, most: int) -> list[Plan]:
+def candidates(
+    contraction: ContractionLoops, left: OperandAccess, right: OperandAccess, target: Target, most: int
+) -> list[TilingPlan]:
     """Yield plans for every axis of the results that lanes could run along; plans above `limit` cycles may be left
     out."""
     chooser = _chooser(contraction, left, right, target)
     return [chooser.complete(p) for p in chooser.quickest(most)]
 
 
-def reference_plan(contraction: ContractionLoops, left: Access, right: Access, target: Target) -> Plan:
+def reference_plan(
+    contraction: ContractionLoops, left: OperandAccess, right: OperandAccess, target: Target
+) -> TilingPlan:
     """Return the plan that determines the order of sums of a contraction."""
     return _chooser(contraction, left, right, target).reference
 
@@ -109,12 +118,12 @@ def reference_plan(contraction: ContractionLoops, left: Access, right: Access, t
 _cycles, _size = attrgetter("cycles"), attrgetter("size")
 
 
-def _chain(plan: Plan) -> tuple[Any, ...]:
+def _chain(plan: TilingPlan) -> tuple[Any, ...]:
     """Return the order of sums except for the parts of K."""
     return plan.k_axes, (plan.lanes, plan.width) if plan.lanes_along_k else None
 
 
-def order_of_sums(plan: Plan) -> tuple[Any, ...]:
+def order_of_sums(plan: TilingPlan) -> tuple[Any, ...]:
     """Return what the bits of a result depend on: the order of the axes of K, lanes along them that are reduced in
     the end, and the parts that are summed separately.
     """
@@ -126,12 +135,12 @@ def order_of_sums(plan: Plan) -> tuple[Any, ...]:
     )
 
 
-def same_bits(plans: Sequence[Plan]) -> list[Plan]:
+def same_bits(plans: Sequence[TilingPlan]) -> list[TilingPlan]:
     """Filter the plans that compute the same bits as the first one."""
     return [p for p in plans if order_of_sums(p) == order_of_sums(plans[0])]
 
 
-def _chooser(contraction: ContractionLoops, left: Access, right: Access, target: Target) -> Chooser:
+def _chooser(contraction: ContractionLoops, left: OperandAccess, right: OperandAccess, target: Target) -> Chooser:
     strides = contraction.result_strides()
     return Chooser(
         contraction.free, contraction.k_axes, strides, (left, right), contraction.compute, contraction.whole, target
@@ -146,7 +155,7 @@ class Chooser:
         free: tuple[ContractionAxis, ...],
         k_axes: tuple[ContractionAxis, ...],
         result: dict[ContractionAxis, Any],
-        operands: tuple[Access, Access],
+        operands: tuple[OperandAccess, OperandAccess],
         compute: np.dtype[Any],
         is_whole: bool,
         target: Target,
@@ -188,7 +197,7 @@ class Chooser:
                 self.set_conflicts[n] = apart % costs.conflict_stride == 0 and rows > costs.conflict_rows
                 self.misses_tlb[n] = apart >= costs.page_stride and rows > costs.page_rows
 
-    def quickest(self, most: int) -> list[Plan]:
+    def quickest(self, most: int) -> list[TilingPlan]:
         """Return plans with the order of sums of the reference plan, fewest cycles first."""
         reference = self.reference
         chain = _chain(reference)
@@ -197,7 +206,7 @@ class Chooser:
         plans = self.all_along_k(limit) if reference.lanes_along_k else self.candidates(limit)
         return sorted([p for p in plans if _chain(p) == chain], key=_cycles)[:most] or [reference]
 
-    def candidates(self, limit: float = inf) -> Iterator[Plan]:
+    def candidates(self, limit: float = inf) -> Iterator[TilingPlan]:
         """Plans for every axis of the results that lanes could run along; those that take more cycles than a limit may
         be left out."""
         yield self.scalar()
@@ -210,7 +219,7 @@ class Chooser:
             for tile in others or [None]:
                 yield from self.tile_plans(axis, tile, self.tile_sizes(axis, tile), limit)
 
-    def all_along_k(self, limit: float = inf) -> Iterator[Plan]:
+    def all_along_k(self, limit: float = inf) -> Iterator[TilingPlan]:
         """Yield plans with lanes along K; plans above `limit` cycles may be left out."""
         # However many sums share a tile, each takes its multiplications and has its lanes reduced.
         least = self.terms * self.scale / (2 * self.lanes) + 8.0 + 2.0 * log2(self.lanes)
@@ -225,10 +234,10 @@ class Chooser:
         return bool(self.result[axis] == 1) or any([strides.get(axis, 0) == 1 for strides in self.strides])
 
     @cached_property
-    def reference(self) -> Plan:
+    def reference(self) -> TilingPlan:
         """The plan whose order of sums all have: the one with the fewest cycles of a few that differ in the axis of
         lanes, each with tiles as large as registers allow."""
-        tiled: list[Plan] = []
+        tiled: list[TilingPlan] = []
         free = [a for a in self.free if a.size > 1]
         for axis in [a for a in free if self.is_contiguous(a)] or free:
             others = [a for a in free if a is not axis]
@@ -254,10 +263,10 @@ class Chooser:
                 return [(next((h for h in reversed(heights) if h <= rows), 1), vectors)]
         return []
 
-    def scalar(self) -> Plan:
+    def scalar(self) -> TilingPlan:
         """Return the plan that computes one element at a time, for contractions too small for anything else."""
         cycles = self.sums * (self.terms * 4.0 + 4.0)
-        return Plan(None, 1, (), (False, False), self.k_axes, cycles=cycles)
+        return TilingPlan(None, 1, (), (False, False), self.k_axes, cycles=cycles)
 
     # -- operands --------------------------------------------------------------------------------------------------
 
@@ -293,7 +302,7 @@ class Chooser:
         direct, copied = again * elements * repeats, once * elements + costs.another_kernel
         return (True, copied) if copied < direct else (False, direct)
 
-    def transposes(self, operand: Access, last: ContractionAxis) -> bool:
+    def transposes(self, operand: OperandAccess, last: ContractionAxis) -> bool:
         """Return whether a copy with another last axis can be built from squares transposed in registers."""
         inner = next((a for a, stride in operand.strides.items() if stride == 1), None)
         simple = self.itemsize in (4, 8) and dtypes.kind(self.dtype) != "c"
@@ -336,7 +345,7 @@ class Chooser:
         tile: ContractionAxis | None,
         sizes: Iterable[tuple[int, int]],
         limit: float = inf,
-    ) -> Iterator[Plan]:
+    ) -> Iterator[TilingPlan]:
         """Yield plans for two axes with tiles of the given sizes; plans above `limit` cycles may be left out."""
         costs = self.costs
         needed = -(-axis.size // self.lanes)
@@ -377,7 +386,7 @@ class Chooser:
             tiles = ((tile, height),) if tile is not None else ()
             width = vectors * self.lanes
             width = width if self.target.masks else min(width, axis.size)
-            yield Plan(axis, width, tiles, (packed[0], packed[1]), self.k_axes, cycles=cycles)
+            yield TilingPlan(axis, width, tiles, (packed[0], packed[1]), self.k_axes, cycles=cycles)
 
     def step(self, height: int, vectors: int, wide: list[bool], per_row: list[bool]) -> float:
         """Estimate the cycles of one iteration of the innermost loop, the maximum of its bounds: multiply-adds,
@@ -395,7 +404,7 @@ class Chooser:
 
     # -- lanes along K -----------------------------------------------------------------------------------------------
 
-    def along_k(self, axis: ContractionAxis, limit: float = inf) -> Iterator[Plan]:
+    def along_k(self, axis: ContractionAxis, limit: float = inf) -> Iterator[TilingPlan]:
         """Yield plans with lanes along `axis` of K, for a tile of rows along one axis of each operand. A
         matrix-vector product has rows of one operand only and may take more of them, which keeps the core busy for
         short rows. Plans above `limit` cycles may be left out."""
@@ -432,7 +441,7 @@ class Chooser:
         heights: list[int],
         registers: int,
         limit: float,
-    ) -> Iterator[Plan]:
+    ) -> Iterator[TilingPlan]:
         """Yield the plan for a tile of sums along K with `registers` registers for each sum, if it is within the
         limit.
         """
@@ -460,9 +469,9 @@ class Chooser:
             cycles += extra
         width = 1 << (registers * self.lanes).bit_length() - 1
         k_axes = (*(a for a in self.k_axes if a is not axis), axis)
-        yield Plan(axis, width, tuple(tiles), (packed[0], packed[1]), k_axes, lanes_along_k=True, cycles=cycles)
+        yield TilingPlan(axis, width, tuple(tiles), (packed[0], packed[1]), k_axes, lanes_along_k=True, cycles=cycles)
 
-    def streams(self, best: Plan) -> bool:
+    def streams(self, best: TilingPlan) -> bool:
         """Return whether a vector is multiplied with rows from beyond the cache that are longer than a panel. Then
         few rows at a time are streamed from end to end, and the sums stay in the cache.
         """
@@ -481,12 +490,12 @@ class Chooser:
 
     # -- blocks, and splitting K ------------------------------------------------------------------------------------
 
-    def complete(self, best: Plan) -> Plan:
+    def complete(self, best: TilingPlan) -> TilingPlan:
         """Complete a plan with its blocks and the split of K."""
         best = best._replace(split_k=self.choose_split_k(best))
         return best._replace(blocks=self.blocks(best))
 
-    def blocks(self, best: Plan) -> Blocks | None:
+    def blocks(self, best: TilingPlan) -> Blocks | None:
         """Choose blocks as large as the cache allows while there are enough to share; return None if something else
         is shared, or there is too little work.
         """
@@ -522,7 +531,7 @@ class Chooser:
                 group = _even(panels, group // 2)
         return Blocks(tiles, group)
 
-    def reads_conflict(self, best: Plan) -> bool:
+    def reads_conflict(self, best: TilingPlan) -> bool:
         """Return whether vectors are read in place from rows that fall into few sets of the cache or lie on a page
         each.
         """
@@ -533,7 +542,7 @@ class Chooser:
             for n, (strides, copied) in enumerate(zip(self.strides, best.packed, strict=True))
         )
 
-    def choose_split_k(self, best: Plan) -> SplitK | None:
+    def choose_split_k(self, best: TilingPlan) -> SplitK | None:
         """Split K where threads would have too little to share, or where operands leave the cache."""
         costs = self.costs
         if not best.k_axes or best.lanes is None or not self.is_whole:
@@ -576,7 +585,7 @@ class Chooser:
         length = part_length(first.size, parts, best)
         return -(-first.size // length), length, parts
 
-    def split_chunks(self, best: Plan, parts: int, length: int) -> SplitK:
+    def split_chunks(self, best: TilingPlan, parts: int, length: int) -> SplitK:
         """Split parts of K into chunks such that a panel stays in the cache."""
         costs, size = self.costs, self.dtype.itemsize
         inside, position = 1, len(best.k_axes) - 1
@@ -591,7 +600,7 @@ class Chooser:
         return SplitK(parts, length, position, chunk)
 
 
-def part_length(size: Any, parts: int, plan: Plan) -> Any:
+def part_length(size: Any, parts: int, plan: TilingPlan) -> Any:
     """Return the length of each of `parts` parts of the first axis of K, in whole vectors if it has the lanes."""
     length = -(-size // parts)
     if plan.lanes_along_k and plan.lanes is plan.k_axes[0]:

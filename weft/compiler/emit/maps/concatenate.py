@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from weft.compiler.emit.emission import Emission, Fusion, Writer
+from weft.compiler.emit.emission import Emission, Fusion, KernelWriter
 from weft.compiler.emit.in_place import pointwise_pairs
-from weft.compiler.emit.pieces import Piece, emit_pieces
+from weft.compiler.emit.result_slices import ResultSlice, store_slices
 from weft.compiler.emit.values import MultiIndex, expand, get_space
 from weft.ir.fusing import squeeze_shape
 
@@ -20,11 +20,11 @@ def emit_concatenate(fusion: Fusion) -> Emission:
     assert hero is not None
     dimension = hero.params["dimension"]
     shared = len(squeeze_shape(hero.outvars[0].aval.shape[:dimension]))  # type: ignore[attr-defined]
-    pieces, before = [], 0
+    slices, before = [], 0
     for operand in hero.invars:
-        pieces.append(Piece(get_space(operand), shared, _storing(fusion, operand, dimension, before)))
+        slices.append(ResultSlice(get_space(operand), shared, _storing(fusion, operand, dimension, before)))
         before += operand.aval.shape[dimension]  # type: ignore[attr-defined]
-    emit_pieces(fusion, "concatenate", pieces, shared)
+    store_slices(fusion, "concatenate", slices, shared)
     return fusion.finish(in_place=pointwise_pairs(fusion.jaxpr))
 
 
@@ -34,7 +34,7 @@ def _storing(fusion: Fusion, operand: Any, dimension: int, before: int) -> Any:
     out = hero.outvars[0]
     shape = out.aval.shape
 
-    def store(writer: Writer, index: MultiIndex) -> None:
+    def store(writer: KernelWriter, index: MultiIndex) -> None:
         full = expand(operand, index)
         values = writer.values
         values.overrides[out] = values.at(operand, full)

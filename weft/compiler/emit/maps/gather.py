@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from weft.compiler.emit.emission import Emission, Fusion
 from weft.compiler.emit.in_place import pointwise_pairs
-from weft.compiler.emit.pieces import copy_lanes, visit
+from weft.compiler.emit.result_slices import copy_lanes, visit
 from weft.compiler.emit.values import get_space
 from weft.primitives.movement.gather import gather
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from weft.compiler.emit.emission import Emission, Fusion
 from weft.compiler.emit.in_place import pointwise_pairs
-from weft.compiler.emit.pieces import copy_lanes
+from weft.compiler.emit.result_slices import copy_lanes
 from weft.compiler.emit.values import MultiIndex, get_space
 from weft.compiler.kernel.builder import KernelBuilder
 from weft.compiler.kernel.ir import Index, LoopKind

@@ -14,13 +14,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from weft.base import dtypes
-from weft.compiler.emit.emission import Emission, Fusion, Writer, storage
+from weft.compiler.emit.emission import Emission, Fusion, KernelWriter, storage
 from weft.compiler.emit.gather_windows import first_of_window
 from weft.compiler.emit.maps.loop import nest
 from weft.compiler.emit.maps.scatter_sorted import can_sort, emit_by_sorting
 from weft.compiler.emit.maps.scatter_split import emit_split, fits_split
 from weft.compiler.emit.maps.update import begin_update
-from weft.compiler.emit.pieces import FEW, copy_lanes
+from weft.compiler.emit.result_slices import FEW, copy_lanes
 from weft.compiler.emit.values import MultiIndex, expand, get_space, row_major
 from weft.compiler.kernel.ir import Buffer, Index, LoopKind, Value
 from weft.primitives.families import remaining_axes
@@ -85,13 +85,13 @@ def _clear_flag(fusion: Fusion) -> None:
         writer.k.store(writer.result(flag), Index(), writer.k.constant(False, dtypes.bool_))
 
 
-def _emit(fusion: Fusion, buffer_of: Callable[[Writer], Buffer], wide: Any) -> None:
+def _emit(fusion: Fusion, buffer_of: Callable[[KernelWriter], Buffer], wide: Any) -> None:
     """Emit one kernel, or several for many scalars, that store into the buffer that `buffer_of` returns."""
 
-    def make_scattering(writer: Writer) -> Scattering:
-        return Scattering(fusion, writer, buffer_of, wide)
+    def make_scattering(writer: KernelWriter) -> ScatterKernel:
+        return ScatterKernel(fusion, writer, buffer_of, wide)
 
-    some = make_scattering(Writer(fusion, "none"))
+    some = make_scattering(KernelWriter(fusion, "none"))
     if can_sort(some):
         emit_by_sorting(fusion, make_scattering)
     elif fits_split(some):
@@ -100,11 +100,13 @@ def _emit(fusion: Fusion, buffer_of: Callable[[Writer], Buffer], wide: Any) -> N
         make_scattering(fusion.writer("scatter")).emit()
 
 
-class Scattering:
+class ScatterKernel:
     """One kernel: loops over batches, indices and windows that store into the buffer that `buffer_of` returns for a
     writer, computing in `wide`."""
 
-    def __init__(self, fusion: Fusion, writer: Writer, buffer_of: Callable[[Writer], Buffer], wide: Any) -> None:
+    def __init__(
+        self, fusion: Fusion, writer: KernelWriter, buffer_of: Callable[[KernelWriter], Buffer], wide: Any
+    ) -> None:
         self.fusion, self.writer, self.k, self.buffer_of, self.wide = fusion, writer, writer.k, buffer_of, wide
         hero: Any = fusion.hero
         self.hero = hero

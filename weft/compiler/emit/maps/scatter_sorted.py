@@ -12,16 +12,16 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from weft.base import dtypes
-from weft.compiler.emit.emission import Fusion, Writer
-from weft.compiler.emit.sorts.sort_encoding import Part, as_uint32, fits_word, from_uint32
+from weft.compiler.emit.emission import Fusion, KernelWriter
+from weft.compiler.emit.sorts.sort_encoding import SortField, as_uint32, fits_word, from_uint32
 from weft.compiler.emit.sorts.sort_long_rows import LongRows
-from weft.compiler.emit.sorts.sort_rows import Row, Rows
+from weft.compiler.emit.sorts.sort_rows import Row, SortRows
 from weft.compiler.emit.values import row_major
 from weft.compiler.kernel.builder import KernelBuilder
 from weft.compiler.kernel.ir import Buffer, Index, LoopKind, Value
 
 if TYPE_CHECKING:
-    from weft.compiler.emit.maps.scatter import Scattering
+    from weft.compiler.emit.maps.scatter import ScatterKernel
 
 UINT32, UINT64 = dtypes.uint32, dtypes.uint64
 # Updates from which on it pays to sort them.
@@ -31,7 +31,7 @@ LEAST = 1024
 TOGETHER, FEW, MOST_CELLS = 8, 4, 2
 
 
-def can_sort(scattering: Scattering) -> bool:
+def can_sort(scattering: ScatterKernel) -> bool:
     """Return whether there are many windows, and any two of them have all elements in common or none."""
     params, count = scattering.hero.params, math.prod(scattering.many)
     indexed = scattering.dimension_numbers.scatter_dims_to_operand_dims
@@ -42,12 +42,12 @@ def can_sort(scattering: Scattering) -> bool:
     return not apart and alike and math.prod(cell_shape(scattering)) < 1 << 31
 
 
-def cell_dims(scattering: Scattering) -> list[int]:
+def cell_dims(scattering: ScatterKernel) -> list[int]:
     """Return the dimensions in which cells differ: the indexed ones and those of batches."""
     return [*scattering.dimension_numbers.scatter_dims_to_operand_dims, *(d for d, _ in scattering.pairs)]
 
 
-def cell_shape(scattering: Scattering) -> list[int]:
+def cell_shape(scattering: ScatterKernel) -> list[int]:
     return [scattering.shape[d] for d in cell_dims(scattering)]
 
 
@@ -55,16 +55,16 @@ class SortedUpdates(LongRows):
     """Sorts updates by cell: those of single elements of 32 bits at most themselves, of others their indices. `codes`
     is scratch for both, the cell in the upper half; updates that are out of bounds are of a cell behind all others."""
 
-    def __init__(self, fusion: Fusion, make_scattering: Callable[[Writer], Scattering]) -> None:
+    def __init__(self, fusion: Fusion, make_scattering: Callable[[KernelWriter], ScatterKernel]) -> None:
         self.make_scattering = make_scattering
-        some = make_scattering(Writer(fusion, "none"))
+        some = make_scattering(KernelWriter(fusion, "none"))
         self.cells, self.count = math.prod(cell_shape(some)), math.prod(some.many)
         single = all(size == 1 for size in some.sizes) and fits_word(fusion.kernel_dtype(some.updates))
         payload = "element" if single else "index"
-        super().__init__(fusion, Rows(1, self.count, 1), [[Part(0, "", self.cells.bit_length())]], payload)
+        super().__init__(fusion, SortRows(1, self.count, 1), [[SortField(0, "", self.cells.bit_length())]], payload)
         self.codes = fusion.new_scratch(UINT64, self.count)
 
-    def word(self, writer: Writer, stage: list[Part], row: Row, i: Index) -> Value:
+    def word(self, writer: KernelWriter, stage: list[SortField], row: Row, i: Index) -> Value:
         scattering, k = self.make_scattering(writer), writer.k
         many = k.digits(i, scattering.many)
         begin, inside = scattering.start(many)
@@ -73,14 +73,14 @@ class SortedUpdates(LongRows):
         cell = k.scalars.convert(k.position(at), UINT32)
         return cell if inside is None else k.compute("select_n", inside, k.constant(self.cells, UINT32), cell)
 
-    def other(self, writer: Writer, row: Row, i: Index) -> Value:
+    def other(self, writer: KernelWriter, row: Row, i: Index) -> Value:
         if self.payload == "index":
             return super().other(writer, row, i)
         scattering = self.make_scattering(writer)
         return as_uint32(writer.k.scalars, scattering.update(writer.k.digits(i, scattering.many), {}))
 
     def store_sorted(
-        self, writer: Writer, row: Row, at: Value, word: Value, other: Value | None, condition: Value | None
+        self, writer: KernelWriter, row: Row, at: Value, word: Value, other: Value | None, condition: Value | None
     ) -> None:
         k, s = writer.k, writer.k.scalars
         assert other is not None
@@ -88,11 +88,11 @@ class SortedUpdates(LongRows):
         k.store(writer.scratch(self.codes), at, getattr(s, "or")(upper, s.convert(other, UINT64)), condition)
 
 
-def emit_by_sorting(fusion: Fusion, make_scattering: Callable[[Writer], Scattering]) -> None:
+def emit_by_sorting(fusion: Fusion, make_scattering: Callable[[KernelWriter], ScatterKernel]) -> None:
     """Emit kernels that sort updates and apply them. `make_scattering` returns the scatter as seen by one kernel."""
     updates = SortedUpdates(fusion, make_scattering)
     updates.emit()
-    if make_scattering(Writer(fusion, "none")).flags_outside:
+    if make_scattering(KernelWriter(fusion, "none")).flags_outside:
         _flag_outside(updates)
     if updates.cells <= MOST_CELLS * updates.count:
         _apply_by_cells(updates)
@@ -118,7 +118,7 @@ def _apply_by_cells(updates: SortedUpdates) -> None:
         cell = k.scalars.convert(k.position(i), UINT32)
         begin = _find_first(k, writer.scratch_input(updates.codes), cell, k.constant(0, UINT32), count)
         k.store(writer.scratch(starts), i, begin)
-    applied = Apply(updates, "scatter")
+    applied = UpdateKernel(updates, "scatter")
     k = applied.k
     with k.loop(cells * applied.size, kind=LoopKind.THREADS) as i:
         at, inner = applied.split(Index.of(i), cells)
@@ -134,7 +134,7 @@ def _apply_by_updates(updates: SortedUpdates) -> None:
     """Combine updates with one thread for each element of each update; only the thread of a cell's first update
     works. A few updates are combined at once, the rest (mostly none) in a loop.
     """
-    count, applied = updates.count, Apply(updates, "scatter")
+    count, applied = updates.count, UpdateKernel(updates, "scatter")
     k, codes = applied.k, applied.codes
     with k.loop(count * applied.size, kind=LoopKind.THREADS) as i:
         at, inner = applied.split(Index.of(i), count)
@@ -160,7 +160,7 @@ def _apply_by_updates(updates: SortedUpdates) -> None:
                 applied.combine(cell, rest, k.compute("sub", end, rest), inner)
 
 
-class Apply:
+class UpdateKernel:
     """Writes the kernel that combines updates with elements. There are `size` elements in a window."""
 
     def __init__(self, updates: SortedUpdates, name: str) -> None:

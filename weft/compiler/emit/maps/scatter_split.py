@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 
 from weft.base import dtypes
 from weft.base.dataclass import dataclass
-from weft.compiler.emit.emission import Fusion, Writer
+from weft.compiler.emit.emission import Fusion, KernelWriter
 from weft.compiler.emit.values import MultiIndex, row_major
 from weft.compiler.kernel.ir import Index, LoopKind, Value
 
 if TYPE_CHECKING:
-    from weft.compiler.emit.maps.scatter import Scattering
+    from weft.compiler.emit.maps.scatter import ScatterKernel
 
 # Updates, and bytes of an array, from which on it pays to partition updates: smaller arrays are in a cache anyway.
 LEAST, LARGE = 1 << 17, 3 << 20
@@ -31,7 +31,7 @@ COUNT = dtypes.uint32
 LINE = 64
 
 
-def fits_split(scattering: Scattering) -> bool:
+def fits_split(scattering: ScatterKernel) -> bool:
     """Return whether updates are single elements, many of them, that may go anywhere in a large array."""
     params, size = scattering.hero.params, math.prod(scattering.shape)
     if params["unique_indices"] or params["indices_are_sorted"] or scattering.pairs:
@@ -49,7 +49,7 @@ class ScatterSplit:
     `offsets` and `updates` the partitioned updates."""
 
     fusion: Fusion
-    make_scattering: Callable[[Writer], Scattering]
+    make_scattering: Callable[[KernelWriter], ScatterKernel]
     shift: int
     parts: int
     counts: int
@@ -58,15 +58,15 @@ class ScatterSplit:
     offsets: int
     updates: int
 
-    def written_by(self, name: str) -> Scattering:
+    def written_by(self, name: str) -> ScatterKernel:
         """Start the next kernel; return the scatter as seen by it."""
         return self.make_scattering(self.fusion.writer(name, final=True))
 
 
-def emit_split(fusion: Fusion, make_scattering: Callable[[Writer], Scattering]) -> None:
+def emit_split(fusion: Fusion, make_scattering: Callable[[KernelWriter], ScatterKernel]) -> None:
     """Emit kernels that count, scan the counts, partition the updates and apply them. `make_scattering` returns the
     scatter as seen by one kernel."""
-    some = make_scattering(Writer(fusion, "none"))
+    some = make_scattering(KernelWriter(fusion, "none"))
     size, many = math.prod(some.shape), math.prod(some.many)
     shift = max((PART // some.wide.itemsize).bit_length() - 1, (size - 1).bit_length() - (MOST.bit_length() - 1))
     parts = (size - 1 >> shift) + 1
@@ -87,7 +87,7 @@ def emit_split(fusion: Fusion, make_scattering: Callable[[Writer], Scattering]) 
     _update(split)
 
 
-def _over_block(scattering: Scattering, block: Index, visit: Callable[[MultiIndex], None]) -> None:
+def _over_block(scattering: ScatterKernel, block: Index, visit: Callable[[MultiIndex], None]) -> None:
     """Write loops over the updates of a block, in their order."""
     k, many = scattering.k, scattering.many
     shared = next(e for e, size in enumerate(many) if size != 1)
@@ -104,7 +104,7 @@ def _over_block(scattering: Scattering, block: Index, visit: Callable[[MultiInde
         visit(tuple(index))
 
 
-def _target(split: ScatterSplit, scattering: Scattering, index: MultiIndex) -> tuple[Value, Index]:
+def _target(split: ScatterSplit, scattering: ScatterKernel, index: MultiIndex) -> tuple[Value, Index]:
     """Return the offset of an update in the array and its part. Updates out of bounds have the last part to
     themselves.
     """

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from weft.compiler.emit.emission import Emission, Fusion, Writer
-from weft.compiler.emit.pieces import Piece, emit_pieces
+from weft.compiler.emit.emission import Emission, Fusion, KernelWriter
+from weft.compiler.emit.result_slices import ResultSlice, store_slices
 from weft.compiler.emit.values import MultiIndex, expand, get_space
 from weft.ir.jaxpr import Equation
 
@@ -18,9 +18,9 @@ def emit_slices(fusion: Fusion) -> Emission:
     shared = 0
     while all(shared < len(s) and s[shared] == spaces[0][shared] for s in spaces):
         shared += 1
-    pieces = [Piece(get_space(v), _count_strided_dims(defined[v], v), _storing(v)) for v in results]
+    slices = [ResultSlice(get_space(v), _count_strided_dims(defined[v], v), _storing(v)) for v in results]
     # Where the results have all dimensions in common, the last one is for lanes.
-    emit_pieces(fusion, "slices", pieces, min(shared, len(spaces[0]) - 1) if spaces[0] else 0)
+    store_slices(fusion, "slices", slices, min(shared, len(spaces[0]) - 1) if spaces[0] else 0)
     return fusion.finish()
 
 
@@ -34,7 +34,7 @@ def _count_strided_dims(equation: Equation, v: Any) -> int:
 
 
 def _storing(v: Any) -> Any:
-    def store(writer: Writer, index: MultiIndex) -> None:
+    def store(writer: KernelWriter, index: MultiIndex) -> None:
         writer.store(v, index, writer.values.at(v, expand(v, index)))
 
     return store

@@ -7,7 +7,7 @@ from typing import Any
 from weft.compiler.emit.emission import Emission, Fusion
 from weft.compiler.emit.maps.concatenate import emit_concatenate
 from weft.compiler.emit.maps.loop import emit_loop
-from weft.compiler.emit.pieces import copy_lanes, lane_axis, visit
+from weft.compiler.emit.result_slices import copy_lanes, lane_axis, visit
 from weft.compiler.emit.values import MultiIndex, get_space, row_major
 from weft.compiler.kernel.ir import Index
 from weft.ir.jaxpr import Jaxpr

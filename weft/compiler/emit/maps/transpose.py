@@ -16,7 +16,7 @@ import numpy as np
 
 from weft.base import dtypes
 from weft.compiler.emit.copied_dtypes import bits_dtype
-from weft.compiler.emit.emission import Emission, Fusion, Writer, get_size, storage
+from weft.compiler.emit.emission import Emission, Fusion, KernelWriter, get_size, storage
 from weft.compiler.emit.in_place import pointwise_pairs
 from weft.compiler.emit.values import MultiIndex, expand, get_space, row_major
 from weft.compiler.kernel.builder import KernelBuilder
@@ -41,7 +41,7 @@ LEAST_SIDE = 8
 BLOCK = 64
 
 
-class Axes:
+class TransposeAxes:
     """The dimensions of the result that loops see: those that stay together in operand and result are one.
 
     `read` is the dimension along which the operand is contiguous, `written` that along which the result is.
@@ -90,7 +90,7 @@ def _is_hero(fusion: Fusion, equation: Any) -> bool:
 
 def emit_transpose(fusion: Fusion) -> Emission:
     """Emit kernels for whole tiles and for the edges."""
-    axes = Axes(fusion)
+    axes = TransposeAxes(fusion)
     side = tile_side(fusion)
     rows, columns = axes.sizes[axes.read], axes.sizes[axes.written]
     whole_rows, whole_columns = rows - rows % side, columns - columns % side
@@ -166,7 +166,7 @@ class _Tiles:
     its rows are visited by a loop, before it is transposed (`before` is that result) or after that (`after`).
     """
 
-    def __init__(self, writer: Writer, axes: Axes, side: int, before: Any, after: Any) -> None:
+    def __init__(self, writer: KernelWriter, axes: TransposeAxes, side: int, before: Any, after: Any) -> None:
         self.writer, self.axes, self.side = writer, axes, side
         self.before, self.after = before, after
         self.heroes: list[Any] = [e for e in writer.fusion.jaxpr.eqns if _is_hero(writer.fusion, e)]
@@ -318,7 +318,7 @@ def _decode(k: KernelBuilder, code: Value, dtype: np.dtype[Any]) -> Value:
 # ------------------------------------------------------------------------------------------- tiles of groups of threads
 
 
-def _visit_by_groups(fusion: Fusion, axes: Axes) -> None:
+def _visit_by_groups(fusion: Fusion, axes: TransposeAxes) -> None:
     """Transpose one tile per group of threads: read rows into local memory, then write its columns. Rows there are
     one element longer, so that a column spreads over the banks of memory.
     """
@@ -372,7 +372,9 @@ def _visit_by_groups(fusion: Fusion, axes: Axes) -> None:
 # ------------------------------------------------------------------------------------------------------ other elements
 
 
-def _visit_blocks(writer: Writer, axes: Axes, rows: tuple[int, int], columns: tuple[int, int], threads: bool) -> None:
+def _visit_blocks(
+    writer: KernelWriter, axes: TransposeAxes, rows: tuple[int, int], columns: tuple[int, int], threads: bool
+) -> None:
     """Visit a range of both dimensions in blocks, lanes along the result, or along the operand if that is longer by
     far."""
     k, width = writer.k, writer.lanes

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from weft.compiler.emit.emission import Emission, Fusion, Writer
+from weft.compiler.emit.emission import Emission, Fusion, KernelWriter
 from weft.compiler.emit.maps.loop import nest
-from weft.compiler.emit.pieces import copy_lanes, lane_axis, visit
+from weft.compiler.emit.result_slices import copy_lanes, lane_axis, visit
 from weft.compiler.emit.values import MultiIndex, expand, get_space, row_major
 from weft.ir.jaxpr import Literal
 
@@ -50,7 +50,7 @@ def begin_update(fusion: Fusion) -> list[tuple[int, int]]:
     return []
 
 
-def copy_operand(fusion: Fusion, writer: Writer) -> None:
+def copy_operand(fusion: Fusion, writer: KernelWriter) -> None:
     """Emit a loop that stores the hero's first operand as the result."""
     hero: Any = fusion.hero
     operand, out = hero.invars[0], hero.outvars[0]

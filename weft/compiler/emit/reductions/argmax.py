@@ -15,12 +15,12 @@ import numpy as np
 
 from weft.base import dtypes
 from weft.base.errors import InternalError
-from weft.compiler.emit.emission import Emission, Fusion, Writer, storage
+from weft.compiler.emit.emission import Emission, Fusion, KernelWriter, storage
 from weft.compiler.emit.reductions.reduction_space import (
     AxisIndices,
     CollapsedAxis,
-    Schedule,
-    Space,
+    ReductionSchedule,
+    ReductionSpace,
     collapse,
     free_nest,
     group_block,
@@ -39,7 +39,7 @@ Pair = tuple[Value, Value]
 Element = Callable[[dict[CollapsedAxis, Index]], Pair]
 
 
-class Search:
+class ArgmaxSearch:
     """The hero of a fusion, the space it searches, and how pairs are compared."""
 
     def __init__(self, fusion: Fusion) -> None:
@@ -60,12 +60,12 @@ class Search:
         self.index_dtype = dtypes.int32 if shape[axis] < 1 << 31 else dtypes.int64
         self.lanes = register_lanes(fusion, besides=hero)
 
-    def plan(self, space: Space) -> Schedule:
+    def plan(self, space: ReductionSpace) -> ReductionSchedule:
         """Choose how loops over a space of this search are bound to lanes."""
         most = self.fusion.target.group_lanes
         return group_schedule(space, most) if most else schedule(space, self.lanes)
 
-    def block(self, plan: Schedule) -> int:
+    def block(self, plan: ReductionSchedule) -> int:
         """Return the size of the blocks into which the axis is split for partial results, 0 if it is not split."""
         space, target = self.space, self.fusion.target
         for axis in space.reduced:
@@ -76,15 +76,15 @@ class Search:
                 return split_block(axis, plan, size_of_axes(space.free))
         return 0
 
-    def _emit_trial(self, writer: Writer, full: Any, free: Any) -> None:
+    def _emit_trial(self, writer: KernelWriter, full: Any, free: Any) -> None:
         writer.values.at(self.operand, expand(self.operand, full))
         writer.store(self.hero.outvars[0], free, writer.k.constant(0, storage(self.hero.outvars[0])))
 
-    def starts(self, writer: Writer) -> Pair:
+    def starts(self, writer: KernelWriter) -> Pair:
         k, worst = writer.k, (least if self.largest else greatest)(self.wide)
         return k.constant(worst, self.wide), k.constant(0, self.index_dtype)
 
-    def better(self, writer: Writer, new: Pair, best: Pair) -> Pair:
+    def better(self, writer: KernelWriter, new: Pair, best: Pair) -> Pair:
         """Return the better one of two pairs, the second if they are equal."""
         s = writer.k.scalars
         takes = (s.gt if self.largest else s.lt)(new[0], best[0])
@@ -94,7 +94,7 @@ class Search:
             takes = getattr(s, "and")(getattr(s, "not")(worse), s.eq(best[0], best[0]))
         return s.select_n(takes, best[0], new[0]), s.select_n(takes, best[1], new[1])
 
-    def best_of_lanes(self, writer: Writer, pair: Pair, width: int) -> Pair:
+    def best_of_lanes(self, writer: KernelWriter, pair: Pair, width: int) -> Pair:
         """Reduce the lanes of a pair to the best value and the first of its indices."""
         k, s = writer.k, writer.k.scalars
         best = k.reduce_lanes("max" if self.largest else "min", pair[0], width)
@@ -104,7 +104,7 @@ class Search:
         beyond = k.constant(np.iinfo(self.index_dtype).max, self.index_dtype)
         return best, k.reduce_lanes("min", s.select_n(holds, beyond, pair[1]), width)
 
-    def element(self, writer: Writer) -> Element:
+    def element(self, writer: KernelWriter) -> Element:
         """Return a reader of the pair of an element and its index."""
         (axis,) = self.space.reduced or (None,)
 
@@ -118,9 +118,9 @@ class Search:
 
     def through(
         self,
-        writer: Writer,
+        writer: KernelWriter,
         axes: Sequence[CollapsedAxis],
-        plan: Schedule,
+        plan: ReductionSchedule,
         indices: AxisIndices,
         element: Element,
         part: tuple[Index, int] | None = None,
@@ -139,7 +139,7 @@ class Search:
             best, index = k.carry(*better)
         return self.best_of_lanes(writer, (best, index), plan.width) if lanes else (best, index)
 
-    def store(self, writer: Writer, indices: AxisIndices, pair: Pair) -> None:
+    def store(self, writer: KernelWriter, indices: AxisIndices, pair: Pair) -> None:
         result = self.hero.outvars[0]
         writer.store(
             result, self.space.free_index(writer.k, indices), writer.k.scalars.convert(pair[1], storage(result))
@@ -148,7 +148,7 @@ class Search:
 
 def emit_argmax(fusion: Fusion) -> Emission:
     """Emit one kernel; for few and long rows, a kernel over blocks and one that compares their results."""
-    search = Search(fusion)
+    search = ArgmaxSearch(fusion)
     space = search.space
     plan = search.plan(space)
     block = search.block(plan)
@@ -162,7 +162,7 @@ def emit_argmax(fusion: Fusion) -> Emission:
     return fusion.finish()
 
 
-def _emit_split(search: Search, plan: Schedule, block: int, rows: int) -> None:
+def _emit_split(search: ArgmaxSearch, plan: ReductionSchedule, block: int, rows: int) -> None:
     space, fusion = search.space, search.fusion
     (axis,) = space.reduced
     blocks = -(-axis.size // block)
@@ -175,7 +175,7 @@ def _emit_split(search: Search, plan: Schedule, block: int, rows: int) -> None:
         for scratch, value in zip(found, pair, strict=True):
             k.store(writer.scratch(scratch), Index.of(b) * rows + space.free_position(indices), value)
     pieces = CollapsedAxis(-1, (blocks,), reduced=True)
-    partial_space = Space((pieces, *space.free), 1.0)
+    partial_space = ReductionSpace((pieces, *space.free), 1.0)
     plan = search.plan(partial_space)
     last = fusion.writer("final_argmax", final=True)
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from weft.base.dataclass import dataclass
-from weft.compiler.emit.emission import Writer
+from weft.compiler.emit.emission import KernelWriter
 from weft.compiler.emit.reductions.reduction_space import AxisIndices
 from weft.compiler.kernel.ir import Index, LoopKind, Value
 from weft.indexing.expression import Expression
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 CHUNK_VECTORS = 32
 
 
-class Bounds(NamedTuple):
+class MagnitudeBounds(NamedTuple):
     """Magnitudes from `low` to `high`."""
 
     low: Any
@@ -43,7 +43,7 @@ class Bounds(NamedTuple):
 
 
 @dataclass
-class Branch:
+class ScanBranch:
     """What a branch results in: inside of it what it finds, and afterwards that or what there was before."""
 
     result: Value
@@ -67,14 +67,14 @@ class Summary:
 class CheckedScan:
     """The steps of a scan of products, in one kernel."""
 
-    def __init__(self, scan: Scan, writer: Writer) -> None:
+    def __init__(self, scan: Scan, writer: KernelWriter) -> None:
         self.scan, self.writer, self.k, self.dtype = scan, writer, writer.k, scan.wide
         info = np.finfo(self.dtype)
         # Quotients of two numbers in the safe range are normal ones.
         safe = 2.0 ** (info.maxexp // 2 - 2)
-        self.safe = Bounds(1 / safe, safe)
-        self.smallest, self.normal = info.tiny, Bounds(info.tiny, info.max)
-        self.finite = Bounds(info.smallest_subnormal, info.max)
+        self.safe = MagnitudeBounds(1 / safe, safe)
+        self.smallest, self.normal = info.tiny, MagnitudeBounds(info.tiny, info.max)
+        self.finite = MagnitudeBounds(info.smallest_subnormal, info.max)
         self.unsigned = np.dtype(f"u{self.dtype.itemsize}")
 
     def constant(self, value: Any) -> Value:
@@ -86,7 +86,7 @@ class CheckedScan:
     def negate(self, a: Value) -> Value:
         return self.k.compute("not", a)
 
-    def is_between(self, magnitude: Value, bounds: Bounds) -> Value:
+    def is_between(self, magnitude: Value, bounds: MagnitudeBounds) -> Value:
         """Return whether a magnitude is within bounds; false for NaN."""
         s = self.k.scalars
         return self.both(s.ge(magnitude, self.constant(bounds.low)), s.le(magnitude, self.constant(bounds.high)))
@@ -101,7 +101,7 @@ class CheckedScan:
         """Return the bits of a magnitude, which have the order of numbers; those of NaN are the largest."""
         return self.k.scalars.bitcast(self.k.scalars.abs(x), self.unsigned)
 
-    def distance(self, x: Value, bounds: Bounds) -> Value:
+    def distance(self, x: Value, bounds: MagnitudeBounds) -> Value:
         """Return how far the bits of a magnitude are above those of the lower bound. Magnitudes below it wrap around
         to the largest numbers, so one maximum tells whether all were between the bounds.
         """
@@ -110,15 +110,15 @@ class CheckedScan:
     def bits(self, x: Any) -> int:
         return int(self.dtype.type(x).view(self.unsigned))
 
-    def is_outside(self, farthest: Value, bounds: Bounds) -> Value:
+    def is_outside(self, farthest: Value, bounds: MagnitudeBounds) -> Value:
         most = self.bits(bounds.high) - self.bits(bounds.low)
         return self.k.scalars.gt(farthest, self.k.constant(most, farthest.dtype))
 
     @contextmanager
-    def branch(self, condition: Value, otherwise: Value) -> Iterator[Branch]:
+    def branch(self, condition: Value, otherwise: Value) -> Iterator[ScanBranch]:
         """Open a branch that runs where a scalar condition holds; the body sets the result by `then`."""
         times = self.k.scalars.convert(condition, np.dtype(np.int64))
-        found = Branch(otherwise)
+        found = ScanBranch(otherwise)
         with self.k.loop(1, carries=[otherwise], limit=Index.of(times)):
             yield found
             (found.result,) = self.k.carry(found.result)

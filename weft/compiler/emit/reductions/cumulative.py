@@ -15,7 +15,7 @@ from typing import Any
 
 from weft.base import dtypes
 from weft.base.errors import InternalError
-from weft.compiler.emit.emission import Emission, Fusion, Writer, storage
+from weft.compiler.emit.emission import Emission, Fusion, KernelWriter, storage
 from weft.compiler.emit.maps.loop import nest
 from weft.compiler.emit.reductions.checked_scan import CheckedScan, Summary, whole_chunks
 from weft.compiler.emit.reductions.reduction_space import (
@@ -23,7 +23,7 @@ from weft.compiler.emit.reductions.reduction_space import (
     STREAMED_WORK,
     AxisIndices,
     CollapsedAxis,
-    Schedule,
+    ReductionSchedule,
     collapse,
     free_nest,
     group_block,
@@ -79,33 +79,33 @@ class Scan:
         # CheckedScan and logarithms of complex numbers have no element that leaves every number as it is.
         self.no_neutral = dtypes.kind(self.wide) == "c" and not self.primitive.complex_neutral
 
-    def _emit_trial(self, writer: Writer, full: Any, free: Any) -> None:
+    def _emit_trial(self, writer: KernelWriter, full: Any, free: Any) -> None:
         writer.values.at(self.operand, expand(self.operand, full))
         writer.values.overrides[self.hero.outvars[0]] = writer.k.constant(0, self.exact)
         writer.store_results(full)
 
     # -- one element -----------------------------------------------------------------------------------------------
 
-    def neutral(self, writer: Writer) -> Value:
+    def neutral(self, writer: KernelWriter) -> Value:
         """Return the neutral element; for sums it is -0, which preserves the sign of a zero."""
         return writer.k.constant(self.primitive.neutral(self.wide), self.wide)
 
-    def combine(self, writer: Writer, left: Value, right: Value) -> Value:
+    def combine(self, writer: KernelWriter, left: Value, right: Value) -> Value:
         result: Value = self.primitive.emit(writer.k.scalars, left, right)
         return result
 
-    def index(self, writer: Writer, indices: AxisIndices) -> MultiIndex:
+    def index(self, writer: KernelWriter, indices: AxisIndices) -> MultiIndex:
         """Return the index of an element whose index along the axis is counted in the order of the scan."""
         assert self.axis is not None
         if self.reverse:
             indices = {**indices, self.axis: Index(self.axis.size - 1) - indices[self.axis]}
         return self.space.full_index(writer.k, indices)
 
-    def element(self, writer: Writer, index: MultiIndex) -> Value:
+    def element(self, writer: KernelWriter, index: MultiIndex) -> Value:
         value = writer.values.at(self.operand, expand(self.operand, index))
         return writer.k.scalars.convert(value, self.wide)
 
-    def store(self, writer: Writer, index: MultiIndex, total: Value) -> None:
+    def store(self, writer: KernelWriter, index: MultiIndex, total: Value) -> None:
         result = self.hero.outvars[0]
         writer.values.overrides[result] = writer.k.scalars.convert(total, self.exact)
         writer.store_results(index)
@@ -115,7 +115,7 @@ class Scan:
 
     def serial(
         self,
-        writer: Writer,
+        writer: KernelWriter,
         indices: AxisIndices,
         start: Value,
         part: tuple[Index, int] | None = None,
@@ -140,7 +140,7 @@ class Scan:
         return last
 
     def write_scan(
-        self, writer: Writer, indices: AxisIndices, start: Value, part: tuple[Index, int] | None = None
+        self, writer: KernelWriter, indices: AxisIndices, start: Value, part: tuple[Index, int] | None = None
     ) -> None:
         """Scan with vectors along the axis or a block of it."""
         k, axis, width = writer.k, self.axis, self.width
@@ -156,7 +156,7 @@ class Scan:
             self.store(writer, index, self.combine(writer, before, lanes))
             k.carry(self.combine(writer, before, k.last(lanes)))
 
-    def prefixes(self, writer: Writer, lanes: Value, position: Any) -> Value:
+    def prefixes(self, writer: KernelWriter, lanes: Value, position: Any) -> Value:
         """Scan the lanes of one vector; `position` is the variable of the loop over lanes."""
         k, width, step = writer.k, self.width, 1
         while step < width:
@@ -172,7 +172,9 @@ class Scan:
             step *= 2
         return lanes
 
-    def total(self, writer: Writer, indices: AxisIndices, plan: Schedule, first: Index, size: int) -> Value:
+    def total(
+        self, writer: KernelWriter, indices: AxisIndices, plan: ReductionSchedule, first: Index, size: int
+    ) -> Value:
         """Combine all elements of a block along the axis. Order does not matter, so each lane has an accumulator."""
         k, axis = writer.k, self.axis
         assert axis is not None
@@ -211,7 +213,7 @@ def emit_cumulative(fusion: Fusion) -> Emission:
     plan = schedule(space, scan.lanes)
     if scan.no_neutral and plan.lanes is axis:
         last = next(iter(reversed(space.free)), None)
-        plan = Schedule(last, 1 if last is None else scan.lanes)
+        plan = ReductionSchedule(last, 1 if last is None else scan.lanes)
     if _streams(scan, plan) and not (scan.checked and _count_stream_blocks(scan, plan) > 1):
         _emit_streaming(scan, plan)
     elif should_split(space, plan) and not scan.no_neutral:
@@ -234,7 +236,7 @@ def _emit_copy(scan: Scan) -> None:
     nest(writer.k, scan.full, writer.lanes, body)
 
 
-def _emit_split(scan: Scan, plan: Schedule) -> None:
+def _emit_split(scan: Scan, plan: ReductionSchedule) -> None:
     """Emit three kernels: the totals of all blocks but the last, the prefix of each block, and the blocks."""
     fusion, space, axis, rows = scan.fusion, scan.space, scan.axis, scan.rows
     assert axis is not None
@@ -249,7 +251,7 @@ def _emit_split(scan: Scan, plan: Schedule) -> None:
     k = writer.k
     with k.loop(blocks - 1, kind=LoopKind.THREADS) as b, free_nest(k, space, plan, 0, threads=False) as indices:
         _store_totals(scan, writer, indices, plan, before, Index.of(b), block, 1)
-    scalar = Schedule(None, 1)
+    scalar = ReductionSchedule(None, 1)
     _emit_before(scan, scalar if along or scan.checked else plan, before, blocks, block, along)
     writer = fusion.writer("cumulative_blocks", final=True)
     k = writer.k
@@ -260,9 +262,9 @@ def _emit_split(scan: Scan, plan: Schedule) -> None:
 
 def _store_totals(
     scan: Scan,
-    writer: Writer,
+    writer: KernelWriter,
     indices: AxisIndices,
-    plan: Schedule,
+    plan: ReductionSchedule,
     scratch: Sequence[int],
     block_index: Index,
     block: int,
@@ -321,7 +323,7 @@ def _emit_by_groups(scan: Scan) -> None:
         scan_row(writer, indices, start, (before * block, block))
 
 
-def _emit_checked_groups(scan: Scan, plan: Schedule, block: int, blocks: int) -> None:
+def _emit_checked_groups(scan: Scan, plan: ReductionSchedule, block: int, blocks: int) -> None:
     """Emit the three kernels of `_emit_split` for groups of threads."""
     fusion, rows, along = scan.fusion, scan.rows, plan.lanes is scan.axis
     scratch = [fusion.new_scratch(scan.wide, blocks * rows) for _ in range(SUMMARY)]
@@ -341,7 +343,9 @@ def _emit_checked_groups(scan: Scan, plan: Schedule, block: int, blocks: int) ->
         (scan.write_scan if along else scan.serial)(writer, indices, start, (before * block, block))
 
 
-def _block_and_row(scan: Scan, writer: Writer, thread: Any, blocks: int) -> tuple[Index, dict[CollapsedAxis, Index]]:
+def _block_and_row(
+    scan: Scan, writer: KernelWriter, thread: Any, blocks: int
+) -> tuple[Index, dict[CollapsedAxis, Index]]:
     """Split an iteration over all blocks of all rows into the block and the indices of its row."""
     free = scan.space.free
     block, *row = writer.k.digits(Index.of(thread), [blocks, *(a.size for a in free)])
@@ -349,7 +353,7 @@ def _block_and_row(scan: Scan, writer: Writer, thread: Any, blocks: int) -> tupl
 
 
 def _emit_before(
-    scan: Scan, plan: Schedule, scratch: Sequence[int], blocks: int, block: int = 0, along: bool = False
+    scan: Scan, plan: ReductionSchedule, scratch: Sequence[int], blocks: int, block: int = 0, along: bool = False
 ) -> None:
     """Emit the kernel that scans the totals of blocks, each stored one block further, into the prefix of each block."""
     writer = scan.fusion.writer("block_prefixes", final=True)
@@ -358,7 +362,7 @@ def _emit_before(
 
 
 def _scan_totals(
-    scan: Scan, writer: Writer, indices: AxisIndices, scratch: Sequence[int], blocks: int, block: int, along: bool
+    scan: Scan, writer: KernelWriter, indices: AxisIndices, scratch: Sequence[int], blocks: int, block: int, along: bool
 ) -> None:
     """Scan the totals of one row's blocks into their prefixes."""
     k, before, position = writer.k, scratch[0], scan.space.free_position(indices)
@@ -376,7 +380,7 @@ def _scan_totals(
         k.carry(total)
 
 
-def _streams(scan: Scan, plan: Schedule) -> bool:
+def _streams(scan: Scan, plan: ReductionSchedule) -> bool:
     """Return whether accumulators should be an array in memory: for long columns side by side."""
     lanes, axis = plan.lanes, scan.axis
     if lanes is None or lanes is axis or axis is None or lanes is not scan.space.axes[-1] or scan.no_neutral:
@@ -384,7 +388,7 @@ def _streams(scan: Scan, plan: Schedule) -> bool:
     return scan.rows * axis.size >= STREAMED_WORK and axis.size >= 64 and lanes.size > plan.width
 
 
-def _count_stream_blocks(scan: Scan, plan: Schedule) -> int:
+def _count_stream_blocks(scan: Scan, plan: ReductionSchedule) -> int:
     """Return the number of blocks of rows that gives threads enough to do."""
     axis, lanes = scan.axis, plan.lanes
     assert axis is not None and lanes is not None
@@ -394,7 +398,7 @@ def _count_stream_blocks(scan: Scan, plan: Schedule) -> int:
     return max(1, min(-(-ENOUGH_ITERATIONS // pieces), axis.size // LEAST_ROWS))
 
 
-def _emit_streaming(scan: Scan, plan: Schedule) -> None:
+def _emit_streaming(scan: Scan, plan: ReductionSchedule) -> None:
     """Emit a scan that reads rows in the order of memory; the accumulators of a tile of columns stay in cache. If
     there are few tiles, rows are split into blocks, in three kernels as in `_emit_split`."""
     axis, lanes = scan.axis, plan.lanes
@@ -412,7 +416,14 @@ def _emit_streaming(scan: Scan, plan: Schedule) -> None:
 
 
 def _write_rows(
-    scan: Scan, plan: Schedule, writer: Writer, scratch: int, wanted: range, block: int, tile: int, store: bool
+    scan: Scan,
+    plan: ReductionSchedule,
+    writer: KernelWriter,
+    scratch: int,
+    wanted: range,
+    block: int,
+    tile: int,
+    store: bool,
 ) -> None:
     """Write loops over blocks of rows, with separate accumulators. With `store`, the blocks are the `wanted` ones
     and continue from the accumulators if there are several; else they are the blocks before them, from the neutral

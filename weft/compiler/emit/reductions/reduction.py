@@ -22,7 +22,7 @@ import numpy as np
 from weft.base import dtypes
 from weft.base.dataclass import dataclass
 from weft.base.errors import InternalError
-from weft.compiler.emit.emission import Emission, Fusion, Writer, storage
+from weft.compiler.emit.emission import Emission, Fusion, KernelWriter, storage
 from weft.compiler.emit.reductions.reduction_space import (
     ENOUGH_ITERATIONS,
     LEAST_GROUP,
@@ -31,8 +31,8 @@ from weft.compiler.emit.reductions.reduction_space import (
     STREAMED_WORK,
     AxisIndices,
     CollapsedAxis,
-    Schedule,
-    Space,
+    ReductionSchedule,
+    ReductionSpace,
     collapse,
     free_nest,
     group_block,
@@ -111,7 +111,7 @@ class Reductions:
         self.rows = size_of_axes(self.space.free)
         self.length = size_of_axes(self.space.reduced)
 
-    def plan(self, space: Space) -> Schedule:
+    def plan(self, space: ReductionSpace) -> ReductionSchedule:
         """Choose how loops over a space of these reductions are bound to lanes."""
         most = self.fusion.target.group_lanes
         return group_schedule(space, most, self.passes.count) if most else schedule(space, self.lanes)
@@ -123,7 +123,7 @@ class Reductions:
         free = self.space.free_position(indices)
         return free * apart + block if apart else block * self.rows + free
 
-    def _emit_trial(self, writer: Writer, full: Any, free: Any) -> None:
+    def _emit_trial(self, writer: KernelWriter, full: Any, free: Any) -> None:
         values = writer.values
         for hero in self.heroes:
             values.overrides[hero.result] = writer.k.constant(0, hero.exact)
@@ -136,13 +136,13 @@ class Reductions:
 
     # -- one pass --------------------------------------------------------------------------------------------------
 
-    def starts(self, writer: Writer, heroes: Sequence[Hero]) -> list[Value]:
+    def starts(self, writer: KernelWriter, heroes: Sequence[Hero]) -> list[Value]:
         """Return the accumulators before the first element."""
         return [writer.k.constant(hero.neutral(self.empty), hero.wide) for hero in heroes]
 
     def step(
         self,
-        writer: Writer,
+        writer: KernelWriter,
         pass_index: int,
         heroes: Sequence[Hero],
         accumulators: Sequence[Value],
@@ -160,14 +160,14 @@ class Reductions:
             self.passes.store(writer, pass_index, index)
         return combined
 
-    def read(self, writer: Writer, heroes: Sequence[Hero], indices: AxisIndices) -> None:
+    def read(self, writer: KernelWriter, heroes: Sequence[Hero], indices: AxisIndices) -> None:
         """Compute what reductions read of an element, before others are stored."""
         index = self.space.full_index(writer.k, indices)
         for hero in heroes:
             operand = hero.equation.invars[0]
             writer.values.at(operand, expand(operand, index))
 
-    def store_free(self, writer: Writer, indices: AxisIndices) -> None:
+    def store_free(self, writer: KernelWriter, indices: AxisIndices) -> None:
         """Write the results that have the free axes only, when all reductions are known."""
         index = self.space.free_index(writer.k, indices)
         results = [v for v in self.fusion.jaxpr.outvars if not self.passes.is_full(v)]
@@ -175,12 +175,12 @@ class Reductions:
         for v, value in zip(results, values, strict=True):
             writer.store(v, index, value)
 
-    def set_results(self, writer: Writer, heroes: Sequence[Hero], totals: Sequence[Value]) -> None:
+    def set_results(self, writer: KernelWriter, heroes: Sequence[Hero], totals: Sequence[Value]) -> None:
         """Define the results of reductions as the totals."""
         for hero, total in zip(heroes, totals, strict=True):
             writer.values.overrides[hero.result] = writer.k.scalars.convert(total, hero.exact)
 
-    def clear_results(self, writer: Writer) -> None:
+    def clear_results(self, writer: KernelWriter) -> None:
         """Invalidate the results of reductions, which are valid at one free index only."""
         for hero in self.heroes:
             writer.values.overrides.pop(hero.result, None)
@@ -190,11 +190,11 @@ Step = Callable[[Sequence[Value], dict[CollapsedAxis, Index]], list[Value]]
 
 
 def reduce_loops(
-    writer: Writer,
+    writer: KernelWriter,
     heroes: Sequence[Hero],
     starts: Sequence[Value],
     axes: Sequence[CollapsedAxis],
-    plan: Schedule,
+    plan: ReductionSchedule,
     indices: AxisIndices,
     step: Step,
     part: tuple[CollapsedAxis, Index, int] | None = None,
@@ -257,7 +257,7 @@ def emit_reduction(fusion: Fusion) -> Emission:
     return fusion.finish(in_place=reductions.passes.in_place())
 
 
-def _emit_whole(reductions: Reductions, plan: Schedule) -> None:
+def _emit_whole(reductions: Reductions, plan: ReductionSchedule) -> None:
     """Emit one kernel: all passes for each free index."""
     writer = reductions.fusion.writer("reduction", final=True)
     space, passes = reductions.space, reductions.passes
@@ -282,14 +282,14 @@ def _emit_whole(reductions: Reductions, plan: Schedule) -> None:
         reductions.clear_results(writer)
 
 
-def _row_plan(reductions: Reductions, plan: Schedule, weight: float) -> Schedule:
+def _row_plan(reductions: Reductions, plan: ReductionSchedule, weight: float) -> ReductionSchedule:
     """Choose the vectors of one pass along a row: as many registers as the work of the pass allows."""
     if plan.lanes is None or not plan.lanes.reduced or reductions.fusion.target.group_lanes:
         return plan
-    return Schedule(plan.lanes, width_for(plan.lanes.size, reductions.lanes, weight))
+    return ReductionSchedule(plan.lanes, width_for(plan.lanes.size, reductions.lanes, weight))
 
 
-def _emit_split(reductions: Reductions, plan: Schedule, block: int) -> None:
+def _emit_split(reductions: Reductions, plan: ReductionSchedule, block: int) -> None:
     """Emit a kernel with blocks of the longest reduced axis over threads, and one that combines their results."""
     space, heroes = reductions.space, reductions.heroes
     axis = max(space.reduced, key=lambda a: a.size)
@@ -310,7 +310,7 @@ def _emit_split(reductions: Reductions, plan: Schedule, block: int) -> None:
     _emit_final(reductions, partial, blocks)
 
 
-def _has_columns(space: Space) -> bool:
+def _has_columns(space: ReductionSpace) -> bool:
     """Return whether columns lie side by side and are reduced along one axis."""
     return len(space.reduced) == 1 and not space.axes[-1].reduced and space.axes[-1].size >= LEAST_GROUP
 
@@ -357,7 +357,7 @@ def _emit_columns(reductions: Reductions) -> None:
         _emit_final(reductions, partial, blocks, apart)
 
 
-def _streams(reductions: Reductions, plan: Schedule) -> bool:
+def _streams(reductions: Reductions, plan: ReductionSchedule) -> bool:
     """Return whether accumulators should be an array in memory: for long columns side by side, more than fit
     registers.
     """
@@ -371,7 +371,7 @@ def _streams(reductions: Reductions, plan: Schedule) -> bool:
     )
 
 
-def _emit_streaming(reductions: Reductions, plan: Schedule) -> None:
+def _emit_streaming(reductions: Reductions, plan: ReductionSchedule) -> None:
     """Read rows in the order of memory, a group of them into each vector of accumulators while that is in registers.
     Blocks of rows have accumulators of their own if there are too few columns to share.
     """
@@ -429,10 +429,10 @@ def _emit_final(reductions: Reductions, partial: Sequence[int], blocks: int, apa
     writer = reductions.fusion.writer("final_reduction", final=True)
     k, heroes = writer.k, reductions.heroes
     axis = CollapsedAxis(-1, (blocks,), reduced=True)
-    space = Space((axis, *reductions.space.free), 1.0)
+    space = ReductionSpace((axis, *reductions.space.free), 1.0)
     plan = reductions.plan(space)
     if plan.lanes is None and reductions.fusion.target.group_lanes and blocks >= LEAST_TOGETHER:
-        plan = Schedule(axis, TOGETHER_LANES)
+        plan = ReductionSchedule(axis, TOGETHER_LANES)
     with free_nest(k, space, plan, blocks) as indices:
 
         def step(accumulators: Sequence[Value], at: dict[CollapsedAxis, Index]) -> list[Value]:

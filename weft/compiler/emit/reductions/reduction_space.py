@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from weft.base.dataclass import dataclass
-from weft.compiler.emit.emission import Fusion, Writer, storage
+from weft.compiler.emit.emission import Fusion, KernelWriter, storage
 from weft.compiler.emit.values import MultiIndex
 from weft.compiler.kernel.builder import KernelBuilder
 from weft.compiler.kernel.ir import Compute, Index, Loop, LoopKind, Statement
@@ -59,7 +59,7 @@ AxisIndices = Mapping[CollapsedAxis, Index]
 
 
 @dataclass(frozen=True)
-class Space:
+class ReductionSpace:
     """The axes of a full space, in the order of memory; `weight` is the work for one element."""
 
     axes: tuple[CollapsedAxis, ...]
@@ -104,12 +104,12 @@ def collapse(
     fusion: Fusion,
     full: Sequence[int],
     reduced: Sequence[int],
-    emit_trial: Callable[[Writer, MultiIndex, MultiIndex], None],
-) -> Space:
+    emit_trial: Callable[[KernelWriter, MultiIndex, MultiIndex], None],
+) -> ReductionSpace:
     """Collapse the dimensions of a full space to axes, where the dimensions `reduced` are reduced. `emit_trial` emits
     all values that the kernels compute, at an index of the full space and one of the free dimensions.
     """
-    writer = Writer(fusion, "trial")
+    writer = KernelWriter(fusion, "trial")
     with ExitStack() as stack:
         variables = [stack.enter_context(writer.k.loop(d)) for d in full]
         positions = [Index.of(v) for v in variables]
@@ -125,7 +125,7 @@ def collapse(
             axes[-1] = CollapsedAxis(axes[-1].first, (*axes[-1].sizes, size), here.reduced)
         else:
             axes.append(here)
-    return Space(tuple(axes), _weight(kernel.body))
+    return ReductionSpace(tuple(axes), _weight(kernel.body))
 
 
 def _weight(body: Sequence[Statement]) -> float:
@@ -166,42 +166,42 @@ def width_for(size: int, lanes: int, weight: float) -> int:
 
 
 @dataclass(frozen=True)
-class Schedule:
+class ReductionSchedule:
     """How loops over a space are bound: `lanes` is the axis along which vectors of `width` elements go."""
 
     lanes: CollapsedAxis | None
     width: int
 
 
-def schedule(space: Space, lanes: int) -> Schedule:
+def schedule(space: ReductionSpace, lanes: int) -> ReductionSchedule:
     """Choose the lanes of a reduction: along the last axis, unless it is much shorter than a register; then across
     rows."""
     if not space.axes:
-        return Schedule(None, 1)
+        return ReductionSchedule(None, 1)
     chosen, free = space.axes[-1], space.free
     if chosen.reduced and chosen.size * 4 < lanes * 3 and free and free[-1].size > chosen.size:
         chosen = free[-1]
     elif not chosen.reduced and chosen.size * 2 < lanes and size_of_axes(space.reduced) < 4 * lanes:
         chosen = max(free, key=lambda a: a.size)
-    return Schedule(chosen, width_for(chosen.size, lanes, space.weight))
+    return ReductionSchedule(chosen, width_for(chosen.size, lanes, space.weight))
 
 
-def group_schedule(space: Space, most: int, passes: int = 1) -> Schedule:
+def group_schedule(space: ReductionSpace, most: int, passes: int = 1) -> ReductionSchedule:
     """Choose the lanes of a group of threads, at most `most`: along the last axis if that is reduced and long
     enough; else one thread per index of the free axes. Long rows that are read in several passes have more lanes, so
     that all rows in flight stay in cache."""
     last = space.axes[-1] if space.axes else None
     if last is None or not last.reduced or (last.size < LEAST_GROUP and space.free):
-        return Schedule(None, 1)
+        return ReductionSchedule(None, 1)
     if passes > 1 and last.size >= LONG_ROW:
-        return Schedule(last, LONG_ROW_LANES)
+        return ReductionSchedule(last, LONG_ROW_LANES)
     width = min(most, max(LEAST_GROUP, 1 << (last.size - 1).bit_length()))
     whole = math.gcd(last.size, most)
-    return Schedule(last, whole if min(width, LEAST_WHOLE_GROUP) <= whole < width else width)
+    return ReductionSchedule(last, whole if min(width, LEAST_WHOLE_GROUP) <= whole < width else width)
 
 
 def group_block(
-    space: Space, plan: Schedule, axis: CollapsedAxis, target: Target, most: int = MOST_GROUP_BLOCKS
+    space: ReductionSpace, plan: ReductionSchedule, axis: CollapsedAxis, target: Target, most: int = MOST_GROUP_BLOCKS
 ) -> int:
     """Return the size of the blocks, at most `most` of them, into which a reduced axis is split for partial results
     so that there are enough threads; the whole axis if there are enough anyway.
@@ -217,7 +217,7 @@ def group_block(
 
 @contextmanager
 def free_nest(
-    k: KernelBuilder, space: Space, plan: Schedule, work: int, threads: bool = True
+    k: KernelBuilder, space: ReductionSpace, plan: ReductionSchedule, work: int, threads: bool = True
 ) -> Iterator[dict[CollapsedAxis, Index]]:
     """Open loops over the free axes and yield the indices. One loop is over threads (unless such a loop is open),
     outermost: the first with enough iterations, or the longest. A free axis with lanes is innermost, and split into
@@ -255,7 +255,7 @@ def thread_block(width: int, work: int) -> int:
     return max(1, -(-THREAD_WORK // (max(1, work) * width))) * width
 
 
-def should_split(space: Space, plan: Schedule) -> bool:
+def should_split(space: ReductionSpace, plan: ReductionSchedule) -> bool:
     """Return whether the reduced axes should be split into blocks with partial results: if the loop over threads of
     `free_nest` has few and long iterations.
     """
@@ -267,7 +267,7 @@ def should_split(space: Space, plan: Schedule) -> bool:
     return rows * length >= max(SPLIT_WORK, 2 * THREAD_WORK * iterations) and iterations < ENOUGH_ITERATIONS
 
 
-def split_block(axis: CollapsedAxis, plan: Schedule, work: int) -> int:
+def split_block(axis: CollapsedAxis, plan: ReductionSchedule, work: int) -> int:
     """Return the size of the blocks into which a reduced axis is split for partial results, in whole vectors if they
     go along it; `work` is the work for one index on it.
     """

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from weft.compiler.emit.emission import Writer, storage
+from weft.compiler.emit.emission import KernelWriter, storage
 from weft.compiler.emit.in_place import read_elsewhere
 from weft.compiler.emit.values import MultiIndex, expand, get_space, row_major
 from weft.ir.jaxpr import Equation, Jaxpr, Var
@@ -83,7 +83,7 @@ class Passes:
     # -- stored values ---------------------------------------------------------------------------------------------
 
     @contextmanager
-    def reuse_stored(self, writer: Writer, pass_index: int, index: MultiIndex) -> Iterator[None]:
+    def reuse_stored(self, writer: KernelWriter, pass_index: int, index: MultiIndex) -> Iterator[None]:
         """Read values that an earlier pass stored instead of computing them, at an index of the full space."""
         stored = [v for v in self.stored_in if self._is_stored(v, pass_index) and v in self.list_values(pass_index)]
         for v in stored:
@@ -94,7 +94,7 @@ class Passes:
         for v in stored:
             del writer.values.overrides[v]
 
-    def store(self, writer: Writer, pass_index: int, index: MultiIndex) -> None:
+    def store(self, writer: KernelWriter, pass_index: int, index: MultiIndex) -> None:
         """Write the full results that are known in a pass, and what is stored for later ones. All values are computed
         before the first is written, so that an argument may share its memory with a result."""
         pairs = [(v, v) for v in self.results if self.level(v) == pass_index]

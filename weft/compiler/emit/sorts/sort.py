@@ -7,12 +7,12 @@ elements are found in registers, and all else is radix sort: of one long row by 
 from __future__ import annotations
 
 from weft.compiler.emit.emission import Emission, Fusion
-from weft.compiler.emit.sorts.sort_encoding import Order
+from weft.compiler.emit.sorts.sort_encoding import SortOrder
 from weft.compiler.emit.sorts.sort_group_rows import MOST_SELECTED, emit_group_rows, emit_group_selection, most_elements
 from weft.compiler.emit.sorts.sort_long_rows import emit_long_rows
 from weft.compiler.emit.sorts.sort_radix import emit_radix
 from weft.compiler.emit.sorts.sort_ranks import emit_ranks
-from weft.compiler.emit.sorts.sort_rows import Task, describe_task
+from weft.compiler.emit.sorts.sort_rows import SortTask, describe_task
 from weft.compiler.emit.sorts.sort_select import MORE, emit_selection, emit_threshold, fits_selection
 from weft.compiler.emit.sorts.sort_split import emit_split, fits_split
 
@@ -34,9 +34,9 @@ def emit_sort(fusion: Fusion) -> Emission:
         _emit_by_groups(task)
     elif task.rows.length <= RANKED:
         emit_ranks(task)
-    elif task.order is Order.DESCENDING and task.taken <= SELECTED and fits_selection(task):
+    elif task.order is SortOrder.DESCENDING and task.taken <= SELECTED and fits_selection(task):
         emit_selection(task)
-    elif task.order is Order.DESCENDING and task.taken <= MORE and task.rows.length >= SCANNING * task.taken:
+    elif task.order is SortOrder.DESCENDING and task.taken <= MORE and task.rows.length >= SCANNING * task.taken:
         (emit_threshold if fits_selection(task) else emit_radix)(task)
     elif fits_split(task):
         emit_split(task)
@@ -45,7 +45,7 @@ def emit_sort(fusion: Fusion) -> Emission:
     return fusion.finish()
 
 
-def _emit_by_groups(task: Task) -> None:
+def _emit_by_groups(task: SortTask) -> None:
     """Emit the kernels of a sort for targets whose lanes are threads."""
     if task.rows.length <= RANKED_BY_GROUPS:
         emit_ranks(task)

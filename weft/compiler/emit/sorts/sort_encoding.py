@@ -26,7 +26,7 @@ _SIGNED = {4: dtypes.int32, 8: dtypes.int64}
 _HALF_ZEROS, _SHORT_ZEROS = 13, 16
 
 
-class Order(Enum):
+class SortOrder(Enum):
     """`ASCENDING`: nan last and equal to one another, -0 equal to 0. `DESCENDING`: the total order reversed, with
     -0 below 0 and nans above all numbers, equal to one another."""
 
@@ -35,7 +35,7 @@ class Order(Enum):
 
 
 @dataclass(frozen=True)
-class Part:
+class SortField:
     """One word of an element: its key, which half of a complex number ("" for others), and the number of bits."""
 
     key: int
@@ -55,16 +55,16 @@ def count_bits(dtype: np.dtype[Any]) -> int:
     return dtypes.itemsize_bits(dtype)
 
 
-def split_stages(keys: Sequence[np.dtype[Any]]) -> list[list[Part]]:
+def split_stages(keys: Sequence[np.dtype[Any]]) -> list[list[SortField]]:
     """Divide the words of several keys, the most significant first, into groups that fit 64 bits."""
-    parts: list[Part] = []
+    parts: list[SortField] = []
     for key, dtype in enumerate(keys):
         if dtypes.kind(dtype) == "c":
             half = dtypes.itemsize_bits(dtype) // 2
-            parts += [Part(key, "real", half), Part(key, "imag", half)]
+            parts += [SortField(key, "real", half), SortField(key, "imag", half)]
         else:
-            parts.append(Part(key, "", count_bits(dtype)))
-    stages: list[list[Part]] = []
+            parts.append(SortField(key, "", count_bits(dtype)))
+    stages: list[list[SortField]] = []
     for part in reversed(parts):
         if stages and sum(p.bits for p in stages[0]) + part.bits <= 64:
             stages[0].insert(0, part)
@@ -73,17 +73,17 @@ def split_stages(keys: Sequence[np.dtype[Any]]) -> list[list[Part]]:
     return stages
 
 
-def stage_bits(stage: Sequence[Part]) -> int:
+def stage_bits(stage: Sequence[SortField]) -> int:
     """Return the number of bits of a group of words."""
     return sum(part.bits for part in stage)
 
 
-def stage_dtype(stage: Sequence[Part]) -> np.dtype[Any]:
+def stage_dtype(stage: Sequence[SortField]) -> np.dtype[Any]:
     """Return the dtype of a group of words."""
     return dtypes.uint32 if stage_bits(stage) <= 32 else dtypes.uint64
 
 
-def pack(s: Scalars, stage: Sequence[Part], element: Callable[[int], Value], order: Order) -> Value:
+def pack(s: Scalars, stage: Sequence[SortField], element: Callable[[int], Value], order: SortOrder) -> Value:
     """Pack a group of words into one; `element` returns the element of a key."""
     dtype = stage_dtype(stage)
     total: Value | None = None
@@ -99,7 +99,7 @@ def pack(s: Scalars, stage: Sequence[Part], element: Callable[[int], Value], ord
     return total
 
 
-def encode(s: Scalars, x: Value, order: Order) -> Value:
+def encode(s: Scalars, x: Value, order: SortOrder) -> Value:
     """Encode a real number as a word."""
     bits = count_bits(x.dtype)
     match dtypes.kind(x.dtype):
@@ -118,18 +118,18 @@ def encode(s: Scalars, x: Value, order: Order) -> Value:
             code = _encode_float(s, x, order)
         case kind:
             raise InternalError(f"There is no order of elements of kind {kind}.")
-    if order is Order.DESCENDING:
+    if order is SortOrder.DESCENDING:
         code = s.xor(code, s.constant((1 << bits) - 1, code.dtype))
     return code
 
 
-def _encode_float(s: Scalars, x: Value, order: Order) -> Value:
+def _encode_float(s: Scalars, x: Value, order: SortOrder) -> Value:
     zeros = 0 if x.dtype.itemsize >= 4 else _HALF_ZEROS if x.dtype == dtypes.float16 else _SHORT_ZEROS
     wide = s.convert(x, dtypes.float32) if zeros else x
     size = wide.dtype.itemsize
     unsigned, sign = _UINT[size], 1 << (8 * size - 1)
     nan = s.ne(wide, wide)
-    if order is Order.ASCENDING:
+    if order is SortOrder.ASCENDING:
         zero = s.constant(0, wide.dtype)
         code = s.bitcast(s.select_n(s.eq(wide, zero), wide, zero), unsigned)
         result = s.select_n(nan, _flip(s, code), s.constant(2 * sign - 1, unsigned))

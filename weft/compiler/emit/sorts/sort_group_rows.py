@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from weft.compiler.emit.sorts.sort_encoding import Part, stage_bits, stage_dtype
-from weft.compiler.emit.sorts.sort_rows import Row, Task, get_row
+from weft.compiler.emit.sorts.sort_encoding import SortField, stage_bits, stage_dtype
+from weft.compiler.emit.sorts.sort_rows import Row, SortTask, get_row
 from weft.compiler.emit.sorts.sort_tiles import INT32, UINT16, UINT32, UINT64, TileRanks
 from weft.compiler.kernel.ir import Buffer, Index, LoopKind, Value, Variable
 
@@ -24,12 +24,12 @@ MOST_SELECTED = 512
 NONE = (1 << 32) - 1
 
 
-def most_elements(task: Task) -> int:
+def most_elements(task: SortTask) -> int:
     """Return the greatest number of elements that a group of threads sorts."""
     return TILE if all(stage_dtype(stage) == UINT32 for stage in task.stages) else TILE_OF_LONG
 
 
-def emit_group_rows(task: Task) -> None:
+def emit_group_rows(task: SortTask) -> None:
     """Emit a kernel with a group of threads for each row."""
     rows = task.rows
     sorter = TileSort(task, "sort_rows", rows.length)
@@ -39,7 +39,7 @@ def emit_group_rows(task: Task) -> None:
         sorter.store_results(row)
 
 
-def emit_group_selection(task: Task) -> None:
+def emit_group_selection(task: SortTask) -> None:
     """Emit kernels that find the first elements of long rows."""
     rows, taken = task.rows, task.taken
     tile, length, candidates = most_elements(task), rows.length, None
@@ -68,7 +68,7 @@ Origins = Callable[[Index], tuple[Index, Value | None]]
 class TileSort:
     """Writer of a kernel that sorts tiles of at most `most` elements."""
 
-    def __init__(self, task: Task, name: str, most: int) -> None:
+    def __init__(self, task: SortTask, name: str, most: int) -> None:
         self.task, self.writer = task, task.fusion.writer(name, final=True)
         self.k = k = self.writer.k
         size = 32 * ELEMENTS
@@ -133,7 +133,7 @@ class TileSort:
                 with ranks.over(self.size) as i:
                     k.store(self.order, ranks.index(i, k.load(digits, i)), k.load(held, i))
 
-    def word(self, stage: list[Part], row: Row, i: Variable) -> Value:
+    def word(self, stage: list[SortField], row: Row, i: Variable) -> Value:
         """Return the word of an element; an index past the end has the greatest word, which sorts last."""
         k, s = self.k, self.k.scalars
         assert self.origin_of is not None

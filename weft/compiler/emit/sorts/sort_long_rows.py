@@ -17,9 +17,9 @@ import numpy as np
 
 from weft.base import dtypes
 from weft.base.dataclass import dataclass
-from weft.compiler.emit.emission import Fusion, Writer, storage
+from weft.compiler.emit.emission import Fusion, KernelWriter, storage
 from weft.compiler.emit.sorts.sort_encoding import (
-    Part,
+    SortField,
     as_uint32,
     decode,
     from_uint32,
@@ -28,7 +28,7 @@ from weft.compiler.emit.sorts.sort_encoding import (
     stage_dtype,
 )
 from weft.compiler.emit.sorts.sort_radix import choose_payload
-from weft.compiler.emit.sorts.sort_rows import Row, Rows, Task, get_row
+from weft.compiler.emit.sorts.sort_rows import Row, SortRows, SortTask, get_row
 from weft.compiler.emit.sorts.sort_tiles import ABOVE, INT32, UINT32, UINT64, TileRanks
 from weft.compiler.kernel.builder import KernelBuilder
 from weft.compiler.kernel.ir import Buffer, Index, LoopKind, Value, Variable
@@ -50,13 +50,13 @@ class Pass:
     stage, and of all.
     """
 
-    stage: list[Part]
+    stage: list[SortField]
     shift: int
     first: bool
     first_of_all: bool
 
 
-def emit_long_rows(task: Task) -> None:
+def emit_long_rows(task: SortTask) -> None:
     """Emit kernels that sort rows of any length."""
     TaskRows(task).emit()
 
@@ -66,7 +66,7 @@ class LongRows(ABC):
     are scratch for both, between which passes go back and forth. What words are, and what is done with sorted ones,
     others say."""
 
-    def __init__(self, fusion: Fusion, rows: Rows, stages: list[list[Part]], payload: str) -> None:
+    def __init__(self, fusion: Fusion, rows: SortRows, stages: list[list[SortField]], payload: str) -> None:
         self.fusion, self.rows, self.stages, self.payload = fusion, rows, stages, payload
         self.combined = bool(payload) and len(stages) == 1 and stage_bits(stages[0]) <= 32
         word = UINT64 if self.combined or len(stages) > 1 else stage_dtype(stages[0])
@@ -89,20 +89,20 @@ class LongRows(ABC):
         self.special_counts = self.special_totals = -1
 
     @abstractmethod
-    def word(self, writer: Writer, stage: list[Part], row: Row, i: Index) -> Value:
+    def word(self, writer: KernelWriter, stage: list[SortField], row: Row, i: Index) -> Value:
         """Return the word of an element of a row."""
 
-    def other(self, writer: Writer, row: Row, i: Index) -> Value:
+    def other(self, writer: KernelWriter, row: Row, i: Index) -> Value:
         """Return the payload of a word: its index by default."""
         return writer.k.scalars.convert(writer.k.position(i), UINT32)
 
     @abstractmethod
     def store_sorted(
-        self, writer: Writer, row: Row, at: Value, word: Value, other: Value | None, condition: Value | None
+        self, writer: KernelWriter, row: Row, at: Value, word: Value, other: Value | None, condition: Value | None
     ) -> None:
         """Store a word at its index in the sorted row, where a condition holds."""
 
-    def specials_at(self, writer: Writer, row: Row, i: Index) -> list[Value]:
+    def specials_at(self, writer: KernelWriter, row: Row, i: Index) -> list[Value]:
         """Return whether an element is below zero, a zero, a NaN, or something that words do not encode; only for
         rows that have specials.
         """
@@ -125,7 +125,7 @@ class LongRows(ABC):
         row, tile = k.digits(Index.of(thread), (self.rows.count, self.tiles))
         return row, tile
 
-    def moving(self, writer: Writer, own: Pass, source: list[int], row: Row, r: Index, i: Index) -> list[Value]:
+    def moving(self, writer: KernelWriter, own: Pass, source: list[int], row: Row, r: Index, i: Index) -> list[Value]:
         """Return the values that move from an index of a row: the word and its payload."""
         k, s = writer.k, writer.k.scalars
         if own.first_of_all:
@@ -284,7 +284,7 @@ class LongRows(ABC):
                     for scratch, value in zip(target, values, strict=True):
                         k.store(writer.scratch(scratch), r * length + to, value, inside)
 
-    def store_apart(self, writer: Writer, row: Row, at: Value, values: list[Value], inside: Value | None) -> None:
+    def store_apart(self, writer: KernelWriter, row: Row, at: Value, values: list[Value], inside: Value | None) -> None:
         """Store a sorted word, split into its key and its payload."""
         s, word, other = writer.k.scalars, values[0], values[-1] if self.payload else None
         if self.combined:
@@ -296,7 +296,7 @@ class LongRows(ABC):
 class TaskRows(LongRows):
     """Kernels of a sort, or of the k largest."""
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: SortTask) -> None:
         super().__init__(task.fusion, task.rows, task.stages, choose_payload(task))
         self.task = task
         self.wanted = [v for v, source in task.results if source is task.keys[0]]
@@ -312,16 +312,16 @@ class TaskRows(LongRows):
             self.emit_sums(self.special_counts, self.special_totals, self.rows.count * 4)
             self.emit_specials()
 
-    def word(self, writer: Writer, stage: list[Part], row: Row, i: Index) -> Value:
+    def word(self, writer: KernelWriter, stage: list[SortField], row: Row, i: Index) -> Value:
         return self.task.word(writer, stage, row, i)
 
-    def other(self, writer: Writer, row: Row, i: Index) -> Value:
+    def other(self, writer: KernelWriter, row: Row, i: Index) -> Value:
         if self.payload == "index":
             return super().other(writer, row, i)
         operand = next(o for _, o in self.task.results if o is not self.task.keys[0])
         return as_uint32(writer.k.scalars, self.task.element(writer, operand, row, i))
 
-    def specials_at(self, writer: Writer, row: Row, i: Index) -> list[Value]:
+    def specials_at(self, writer: KernelWriter, row: Row, i: Index) -> list[Value]:
         return self.classify_special(writer.k, self.task.element(writer, self.task.keys[0], row, i))
 
     def classify_special(self, k: KernelBuilder, x: Value) -> list[Value]:
@@ -331,7 +331,7 @@ class TaskRows(LongRows):
         return [s.lt(x, zero), s.eq(x, zero), nan, getattr(s, "or")(nan, is_negative_zero(s, x))]
 
     def store_sorted(
-        self, writer: Writer, row: Row, at: Value, word: Value, other: Value | None, condition: Value | None
+        self, writer: KernelWriter, row: Row, at: Value, word: Value, other: Value | None, condition: Value | None
     ) -> None:
         """Write the results at an index of a row, if that is one of those that are taken."""
         k, s, task = writer.k, writer.k.scalars, self.task

@@ -15,10 +15,10 @@ import numpy as np
 
 from weft.base import dtypes
 from weft.base.dataclass import dataclass
-from weft.compiler.emit.emission import Writer, storage
+from weft.compiler.emit.emission import KernelWriter, storage
 from weft.compiler.emit.sorts.sort_encoding import (
-    Order,
-    Part,
+    SortField,
+    SortOrder,
     as_uint32,
     decode,
     fits_word,
@@ -27,7 +27,7 @@ from weft.compiler.emit.sorts.sort_encoding import (
     stage_bits,
     stage_dtype,
 )
-from weft.compiler.emit.sorts.sort_rows import Row, Task
+from weft.compiler.emit.sorts.sort_rows import Row, SortTask
 from weft.compiler.kernel.builder import KernelBuilder
 from weft.compiler.kernel.ir import Buffer, Index, LoopKind, Value
 
@@ -52,8 +52,8 @@ class Radix:
     how many of the lowest bits words are sorted at most, if not by all, and `rounds` by how many digits. `far`: buckets
     are not in a cache, and too many for the hardware prefetcher."""
 
-    task: Task
-    writer: Writer
+    task: SortTask
+    writer: KernelWriter
     payload: str
     combined: bool
     digit: int
@@ -89,7 +89,7 @@ class Radix:
     def buffers(self) -> list[Buffer]:
         return [self.writer.scratch(n) for n in self.word_scratch]
 
-    def passes(self, stage: Sequence[Part]) -> int:
+    def passes(self, stage: Sequence[SortField]) -> int:
         return -(-(self.bits or stage_bits(stage)) // self.digit)
 
     def base(self, block: Index) -> Index:
@@ -101,14 +101,14 @@ class Radix:
         return block * (max(map(self.passes, self.task.stages)) << self.digit)
 
 
-def emit_radix(task: Task) -> None:
+def emit_radix(task: SortTask) -> None:
     """Emit a kernel that sorts rows of any length."""
     radix = choose_radix(task, task.fusion.writer("sort_radix"))
     with task.rows.each(radix.k) as (block, row):
         _sort_row(radix, block, row)
 
 
-def choose_radix(task: Task, writer: Writer) -> Radix:
+def choose_radix(task: SortTask, writer: KernelWriter) -> Radix:
     """Choose how the rows of a task are sorted, and allocate scratch for it."""
     stages, length = task.stages, task.rows.length
     payload = choose_payload(task)
@@ -132,9 +132,9 @@ def choose_radix(task: Task, writer: Writer) -> Radix:
     )
 
 
-def choose_payload(task: Task) -> str:
+def choose_payload(task: SortTask) -> str:
     """Return what moves with the words: "index", "element" or "" for nothing."""
-    if task.order is Order.DESCENDING or len(task.keys) > 1 or dtypes.kind(storage(task.keys[0])) == "c":
+    if task.order is SortOrder.DESCENDING or len(task.keys) > 1 or dtypes.kind(storage(task.keys[0])) == "c":
         return "index"
     others = [source for _, source in task.results if source is not task.keys[0]]
     if not others:
@@ -168,7 +168,7 @@ def sort_scratch(radix: Radix, block: Index, row: Row, size: Index) -> None:
 # --------------------------------------------------------------------------------------------------- words of elements
 
 
-def fill(radix: Radix, stage: list[Part], row: Row, base: Index, part: Range | None = None) -> list[Value]:
+def fill(radix: Radix, stage: list[SortField], row: Row, base: Index, part: Range | None = None) -> list[Value]:
     """Write the words, of all elements or of a part. Where elements are later decoded from words alone, returns how
     many have a word below that of zero, how many are nan, and how many are nan or -0, which cannot be decoded."""
     k, task, s = radix.k, radix.task, radix.k.scalars
@@ -223,7 +223,7 @@ def _store(radix: Radix, at: Index, word: Value, other: Value | None) -> None:
         k.store(buffers[1], at, other)
 
 
-def _fill_again(radix: Radix, stage: list[Part], row: Row, base: Index, half: Value) -> None:
+def _fill_again(radix: Radix, stage: list[SortField], row: Row, base: Index, half: Value) -> None:
     """Write the words of the next stage, in the order that the stages before have produced."""
     k = radix.k
     word_buffer, index_buffer = radix.buffers()
@@ -244,7 +244,7 @@ def extract_digit(radix: Radix, word: Value, shift: Value) -> Value:
     return result
 
 
-def _shift(radix: Radix, stage: list[Part], number_of_pass: Any) -> Value:
+def _shift(radix: Radix, stage: list[SortField], number_of_pass: Any) -> Value:
     """Return the bit offset of the digit of a pass in its word."""
     k, dtype = radix.k, radix.buffers()[0].dtype
     shift = Index.of(number_of_pass) * radix.digit + (32 if radix.combined else 0)
@@ -255,7 +255,7 @@ def _shift(radix: Radix, stage: list[Part], number_of_pass: Any) -> Value:
     return k.compute("and", k.scalars.convert(k.position(shift), dtype), mask)
 
 
-def count(radix: Radix, stage: list[Part], base: Index, half: Value, counts: Index) -> None:
+def count(radix: Radix, stage: list[SortField], base: Index, half: Value, counts: Index) -> None:
     """Count the digits of all passes at once."""
     k, passes = radix.k, radix.passes(stage)
     table, (word_buffer, *_) = radix.writer.scratch(radix.counts), radix.buffers()
@@ -269,7 +269,7 @@ def count(radix: Radix, stage: list[Part], base: Index, half: Value, counts: Ind
             k.store(table, bucket, k.compute("add", k.load(table, bucket), one))
 
 
-def run_passes(radix: Radix, stage: list[Part], base: Index, half: Value, counts: Index) -> Value:
+def run_passes(radix: Radix, stage: list[SortField], base: Index, half: Value, counts: Index) -> Value:
     """Move the words, digit by digit; returns in which half they are then."""
     k, length = radix.k, radix.length
     table, buffers = radix.writer.scratch(radix.counts), radix.buffers()

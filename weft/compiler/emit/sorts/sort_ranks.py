@@ -12,16 +12,16 @@ from typing import Any
 import numpy as np
 
 from weft.base import dtypes
-from weft.compiler.emit.emission import Writer
+from weft.compiler.emit.emission import KernelWriter
 from weft.compiler.emit.sorts.sort_encoding import stage_bits, stage_dtype
-from weft.compiler.emit.sorts.sort_rows import Row, Task, get_row
+from weft.compiler.emit.sorts.sort_rows import Row, SortTask, get_row
 from weft.compiler.kernel.builder import KernelBuilder
 from weft.compiler.kernel.ir import Buffer, Index, LoopKind, Value, Variable
 
 INT32 = dtypes.int32
 
 
-def emit_ranks(task: Task) -> None:
+def emit_ranks(task: SortTask) -> None:
     """Emit a kernel that sorts rows by ranks."""
     writer = task.fusion.writer("sort_ranks")
     ranks = Ranks(task, writer)
@@ -36,7 +36,7 @@ def emit_ranks(task: Task) -> None:
 class Ranks:
     """Writes a kernel. `dtypes` are those of the columns of words in scratch, the most significant first."""
 
-    def __init__(self, task: Task, writer: Writer) -> None:
+    def __init__(self, task: SortTask, writer: KernelWriter) -> None:
         self.task, self.writer = task, writer
         self.stages = task.stages
         self.dtypes: list[np.dtype[Any]] = [stage_dtype(stage) for stage in self.stages]

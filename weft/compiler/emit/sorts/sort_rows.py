@@ -8,8 +8,8 @@ from typing import Any
 
 from weft.base import dtypes
 from weft.base.dataclass import dataclass
-from weft.compiler.emit.emission import Fusion, Writer, storage
-from weft.compiler.emit.sorts.sort_encoding import Order, Part, pack, split_stages
+from weft.compiler.emit.emission import Fusion, KernelWriter, storage
+from weft.compiler.emit.sorts.sort_encoding import SortField, SortOrder, pack, split_stages
 from weft.compiler.kernel.builder import KernelBuilder
 from weft.compiler.kernel.ir import Index, LoopKind, Value
 from weft.ir.jaxpr import Var
@@ -23,7 +23,7 @@ Row = Callable[[int], Index]
 
 
 @dataclass(frozen=True)
-class Rows:
+class SortRows:
     """Rows of `length` elements, `inner` apart: the sorted dimension of an array of outer * length * inner elements."""
 
     outer: int
@@ -72,7 +72,7 @@ class Rows:
         return self.outer * -(-self.inner // width)
 
 
-def get_row(k: KernelBuilder, rows: Rows, i: Index) -> Row:
+def get_row(k: KernelBuilder, rows: SortRows, i: Index) -> Row:
     """Return the i-th row."""
     outer, inner = (Index(), i) if rows.outer == 1 else divide(k, i, rows.inner)
     return lambda length: outer * (length * rows.inner) + inner
@@ -87,36 +87,40 @@ def divide(k: KernelBuilder, index: Index, by: int) -> tuple[Index, Index]:
 
 
 @dataclass(frozen=True)
-class Task:
+class SortTask:
     """What is to be sorted: by which keys in which order, how many of each row are taken, and the results: each an
     operand in the new order, or the order itself (None)."""
 
     fusion: Fusion
     keys: tuple[Any, ...]
-    order: Order
+    order: SortOrder
     taken: int
     results: tuple[tuple[Var, Any], ...]
-    rows: Rows
+    rows: SortRows
 
     @property
-    def stages(self) -> list[list[Part]]:
+    def stages(self) -> list[list[SortField]]:
         """The words that elements are compared by, the most significant first."""
         return split_stages([storage(key) for key in self.keys])
 
-    def element(self, writer: Writer, atom: Any, row: Row, i: Any) -> Value:
+    def element(self, writer: KernelWriter, atom: Any, row: Row, i: Any) -> Value:
         """Load an element of an operand."""
         return writer.k.load(writer.argument(atom), row(self.rows.length) + Index.of(i) * self.rows.inner)
 
-    def word(self, writer: Writer, stage: list[Part], row: Row, i: Any) -> Value:
+    def word(self, writer: KernelWriter, stage: list[SortField], row: Row, i: Any) -> Value:
         """Return the word of an element that a stage compares."""
         return pack(writer.k.scalars, stage, lambda key: self.element(writer, self.keys[key], row, i), self.order)
 
-    def store(self, writer: Writer, v: Var, row: Row, i: Any, value: Value, condition: Value | None = None) -> None:
+    def store(
+        self, writer: KernelWriter, v: Var, row: Row, i: Any, value: Value, condition: Value | None = None
+    ) -> None:
         """Write an element of a result."""
         offset = row(self.taken) + Index.of(i) * self.rows.inner
         writer.k.store(writer.result(v), offset, value, condition)
 
-    def store_results(self, writer: Writer, row: Row, i: Any, origin: Any, condition: Value | None = None) -> None:
+    def store_results(
+        self, writer: KernelWriter, row: Row, i: Any, origin: Any, condition: Value | None = None
+    ) -> None:
         """Write all results at index i of a row: the elements at index `origin` of the operands."""
         k = writer.k
         for v, source in self.results:
@@ -128,7 +132,7 @@ class Task:
             self.store(writer, v, row, i, value, condition)
 
 
-def describe_task(fusion: Fusion) -> Task:
+def describe_task(fusion: Fusion) -> SortTask:
     """Describe the hero: its operands, parameters and the results that are needed."""
     hero = fusion.hero
     assert hero is not None
@@ -136,10 +140,10 @@ def describe_task(fusion: Fusion) -> Task:
     shape: tuple[int, ...] = operands[0].aval.shape  # type: ignore[attr-defined]
     sources: tuple[Any, ...]
     if hero.primitive is top_k:
-        axis, taken, order = params["axis"], params["k"], Order.DESCENDING
+        axis, taken, order = params["axis"], params["k"], SortOrder.DESCENDING
         keys, sources = operands, (operands[0], None)
     else:
-        axis, order = params["dimension"], Order.ASCENDING
+        axis, order = params["dimension"], SortOrder.ASCENDING
         taken, keys, sources = shape[axis], operands[: params["num_keys"]], operands
     outer, inner = 1, 1
     for size in shape[:axis]:
@@ -148,4 +152,4 @@ def describe_task(fusion: Fusion) -> Task:
         inner *= size
     pairs = zip(hero.outvars, sources, strict=True)
     results = tuple((v, source) for v, source in pairs if v in fusion.results)
-    return Task(fusion, keys, order, taken, results, Rows(outer, shape[axis], inner))
+    return SortTask(fusion, keys, order, taken, results, SortRows(outer, shape[axis], inner))

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft.base import dtypes
-from weft.compiler.emit.emission import Writer
+from weft.compiler.emit.emission import KernelWriter
 from weft.compiler.emit.sorts.sort_encoding import stage_bits
 from weft.compiler.emit.sorts.sort_radix import choose_radix, sort_scratch
-from weft.compiler.emit.sorts.sort_rows import Row, Task
+from weft.compiler.emit.sorts.sort_rows import Row, SortTask
 from weft.compiler.kernel.builder import KernelBuilder
 from weft.compiler.kernel.ir import Index, LoopKind, Value
 
@@ -28,12 +28,12 @@ COLLECTED, MORE = 128, 96
 SCANNED = 256
 
 
-def fits_selection(task: Task) -> bool:
+def fits_selection(task: SortTask) -> bool:
     """Return whether an element and its index fit one word."""
     return stage_bits(task.stages[0]) <= 64 - INDEX_BITS and task.rows.length < 2**INDEX_BITS
 
 
-def emit_selection(task: Task) -> None:
+def emit_selection(task: SortTask) -> None:
     """Emit a kernel that finds the first `taken` elements of rows."""
     writer = task.fusion.writer("select")
     if task.rows.inner >= writer.lanes:
@@ -42,7 +42,7 @@ def emit_selection(task: Task) -> None:
         _along(task, writer)
 
 
-def _along(task: Task, writer: Writer) -> None:
+def _along(task: SortTask, writer: KernelWriter) -> None:
     """Select with lanes along the row, then merge the lanes one element at a time."""
     k, rows = writer.k, task.rows
     width = max(1, task.fusion.target.vector_bytes // 8)
@@ -54,7 +54,7 @@ def _along(task: Task, writer: Writer) -> None:
             k.carry(*following)
 
 
-def _best_per_lane(task: Task, writer: Writer, row: Row, count: int, width: int) -> tuple[Value, ...]:
+def _best_per_lane(task: SortTask, writer: KernelWriter, row: Row, count: int, width: int) -> tuple[Value, ...]:
     """Find the first `count` words that each lane sees, in order."""
     k = writer.k
     last = k.constant(_LAST, WORD)
@@ -71,7 +71,7 @@ def _first(k: KernelBuilder, best: Sequence[Value], width: int) -> tuple[Value, 
     return first, [k.compute("select_n", taken, a, b) for a, b in zip(best, following, strict=True)]
 
 
-def _across(task: Task, writer: Writer) -> None:
+def _across(task: SortTask, writer: KernelWriter) -> None:
     """Select with lanes across adjacent rows."""
     k, rows = writer.k, task.rows
     last = k.constant(_LAST, WORD)
@@ -85,7 +85,7 @@ def _across(task: Task, writer: Writer) -> None:
 # -------------------------------------------------------------------------------------------------------- a few more
 
 
-def emit_threshold(task: Task) -> None:
+def emit_threshold(task: SortTask) -> None:
     """Emit a kernel that finds the first `taken` elements of rows, more than lanes can hold."""
     writer = task.fusion.writer("select_more")
     k, rows = writer.k, task.rows
@@ -103,7 +103,13 @@ def emit_threshold(task: Task) -> None:
 
 
 def _collect(
-    task: Task, writer: Writer, row: Row, bound: Value, base: Index, word_scratch: int, cell: tuple[int, Index]
+    task: SortTask,
+    writer: KernelWriter,
+    row: Row,
+    bound: Value,
+    base: Index,
+    word_scratch: int,
+    cell: tuple[int, Index],
 ) -> Value:
     """Write the words that are not behind a bound, and return how many there are. Most blocks of a row have none."""
     k, length, width = writer.k, task.rows.length, writer.lanes
@@ -130,7 +136,7 @@ def _collect(
 # -------------------------------------------------------------------------------------------------------------- words
 
 
-def _word_with_index(task: Task, writer: Writer, row: Row, i: Any) -> Value:
+def _word_with_index(task: SortTask, writer: KernelWriter, row: Row, i: Any) -> Value:
     """Return the word of an element with its index in the low bits, the highest bit flipped."""
     k, s = writer.k, writer.k.scalars
     (stage,) = task.stages

@@ -12,8 +12,8 @@ from dataclasses import replace
 from typing import Any
 
 from weft.base.dataclass import dataclass
-from weft.compiler.emit.emission import Writer
-from weft.compiler.emit.sorts.sort_encoding import Part, stage_bits
+from weft.compiler.emit.emission import KernelWriter
+from weft.compiler.emit.sorts.sort_encoding import SortField, stage_bits
 from weft.compiler.emit.sorts.sort_radix import (
     INT64,
     Radix,
@@ -28,7 +28,7 @@ from weft.compiler.emit.sorts.sort_radix import (
     scatter_all,
     write_results,
 )
-from weft.compiler.emit.sorts.sort_rows import Task
+from weft.compiler.emit.sorts.sort_rows import SortTask
 from weft.compiler.kernel.builder import KernelBuilder
 from weft.compiler.kernel.ir import Index, LoopKind, Value
 
@@ -42,7 +42,7 @@ UPPER, LOWER, WIDE = 11, 7, 11
 MANY = 1 << 12
 
 
-def fits_split(task: Task) -> bool:
+def fits_split(task: SortTask) -> bool:
     """Return whether a task is one long row sorted by one word, with enough bits below the upper digit."""
     rows, stages = task.rows, task.stages
     long = rows.count == 1 and task.taken == rows.length and LEAST <= rows.length < 1 << 31
@@ -56,7 +56,7 @@ class SortSplit:
     `differing` the bits in which the words of each block differ from the first of all."""
 
     radix: Radix
-    stage: list[Part]
+    stage: list[SortField]
     counts: int
     starts: int
     specials: int
@@ -77,7 +77,7 @@ class SortSplit:
         return replace(self, radix=replace(self.radix, writer=writer))
 
     @property
-    def writer(self) -> Writer:
+    def writer(self) -> KernelWriter:
         return self.radix.writer
 
     @property
@@ -123,12 +123,12 @@ class SortSplit:
         return Index.of(k.compute("min", left, k.constant(self.block, INT64)))
 
 
-def emit_split(task: Task) -> None:
+def emit_split(task: SortTask) -> None:
     """Emit kernels that encode and count blocks, scan the counts, scatter the words, sort buckets, and restore what
     words cannot represent (NaN payloads, signs of zeros)."""
     fusion, (stage,) = task.fusion, task.stages
     # This writer is never launched: each kernel has its own.
-    radix = replace(choose_radix(task, Writer(fusion, "none")), digit=LOWER, bits=stage_bits(stage) - UPPER)
+    radix = replace(choose_radix(task, KernelWriter(fusion, "none")), digit=LOWER, bits=stage_bits(stage) - UPPER)
     counted = radix.count
     table = max(replace(radix, digit=digit).passes(stage) << digit for digit in (LOWER, WIDE))
     tables = fusion.new_scratch(counted, TILES * table)
@@ -233,7 +233,7 @@ def _count_digits(k: KernelBuilder, bits: Value, digit: int) -> Value:
     return k.compute("div", more, k.constant(digit, bits.dtype))
 
 
-def _sort_bucket(radix: Radix, stage: list[Part], first: Index, table: Index) -> None:
+def _sort_bucket(radix: Radix, stage: list[SortField], first: Index, table: Index) -> None:
     """Sort the bucket that begins at `first` in the second half of the scratch."""
     k = radix.k
     assert radix.size is not None and radix.rounds is not None

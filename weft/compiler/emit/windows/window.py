@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from weft.base import dtypes
-from weft.compiler.emit.emission import Emission, Fusion, Writer, storage
+from weft.compiler.emit.emission import Emission, Fusion, KernelWriter, storage
 from weft.compiler.emit.scalar_jaxpr import run_on_scalars
 from weft.compiler.emit.values import row_major
-from weft.compiler.emit.windows.window_loops import At, reduce_taps, visit
+from weft.compiler.emit.windows.window_loops import WindowVisit, reduce_taps, visit
 from weft.compiler.emit.windows.window_taps import transpose
 from weft.compiler.kernel.builder import KernelBuilder
 from weft.compiler.kernel.ir import Index, Value
@@ -72,7 +72,7 @@ def window_counts(windows: Sequence[Any]) -> list[int]:
     return [int(w.count) for w in windows]
 
 
-def element(writer: Writer, atom: Any, index: Sequence[Index], taken: Value | None, otherwise: Any) -> Value:
+def element(writer: KernelWriter, atom: Any, index: Sequence[Index], taken: Value | None, otherwise: Any) -> Value:
     """Read an element of an operand of the hero, `otherwise` where the condition does not hold."""
     if isinstance(atom, Literal):
         return writer.literal(atom)
@@ -81,7 +81,7 @@ def element(writer: Writer, atom: Any, index: Sequence[Index], taken: Value | No
     return k.load(writer.argument(atom), row_major(atom.aval.shape, tuple(index)), taken, rest)
 
 
-def store_at(writer: Writer, at: At, value: Value) -> None:
+def store_at(writer: KernelWriter, at: WindowVisit, value: Value) -> None:
     """Write the results at a window (an element) for which the hero has a value."""
     hero = writer.fusion.hero
     assert hero is not None
@@ -150,12 +150,12 @@ def _reduce_stage(fusion: Fusion, windows: list[Window], source: int | None, tar
         index = row_major([int(w.size) for w in windows], position)
         return k.load(writer.scratch_input(source), index, taken, None if taken is None else start)
 
-    def step(now: Sequence[Value], tap: Sequence[Index], at: At) -> list[Value]:
+    def step(now: Sequence[Value], tap: Sequence[Index], at: WindowVisit) -> list[Value]:
         value = value_at(at.operand_index(tap), at.taken(k, tap))
         # The first element of a window is its result so far.
         return [value if now[0] is empty else k.compute(primitive.operation, now[0], value)]
 
-    def body(at: At) -> None:
+    def body(at: WindowVisit) -> None:
         # What lies between the elements of a dilated operand adds 0.
         begin = empty if at.count == elements else start
         (total,) = reduce_taps(k, at, [begin], lambda now, tap: step(now, tap, at))
@@ -179,8 +179,8 @@ def get_keeps(k: KernelBuilder, hero: Any) -> Keeps:
 
 
 def choose(
-    writer: Writer,
-    at: At,
+    writer: KernelWriter,
+    at: WindowVisit,
     operand: Any,
     keeps: Keeps,
     payload_at: Callable[[Sequence[Index], Value | None], Value],
@@ -225,7 +225,7 @@ def _emit_chosen(fusion: Fusion, windows: list[Window]) -> None:
     k = writer.k
     zero = np.zeros((), storage(tangents))
 
-    def body(at: At) -> None:
+    def body(at: WindowVisit) -> None:
         def payload_at(tap: Sequence[Index], taken: Value | None) -> Value:
             return element(writer, tangents, at.operand_index(tap), taken, zero)
 
@@ -254,7 +254,7 @@ def _emit_scatter(fusion: Fusion, windows: list[Window], source: Any, operand: A
     wide = exact if initial is not None else dtypes.accumulation_dtype(exact)
     none = k.constant(-1, choice_dtype)
 
-    def step(now: Sequence[Value], tap: Sequence[Index], at: At) -> list[Value]:
+    def step(now: Sequence[Value], tap: Sequence[Index], at: WindowVisit) -> list[Value]:
         taken, source_index = at.taken(k, tap), at.operand_index(tap)
         choices = writer.scratch_input(scratch)
         choice = k.load(choices, row_major(counts, source_index), taken, None if taken is None else none)
@@ -269,7 +269,7 @@ def _emit_scatter(fusion: Fusion, windows: list[Window], source: Any, operand: A
         (changed,) = run_on_scalars(k, hero.params["scatter_jaxpr"], [now[0], value])
         return [k.compute("select_n", hit, now[0], changed)]
 
-    def body(at: At) -> None:
+    def body(at: WindowVisit) -> None:
         start = k.constant(0, wide) if initial is None else writer.values.at(initial, ())
         (total,) = reduce_taps(k, at, [start], lambda now, tap: step(now, tap, at))
         store_at(writer, at, k.scalars.convert(total, exact))
@@ -282,7 +282,7 @@ def _write_choices(fusion: Fusion, windows: list[Window], operand: Any, scratch:
     writer = fusion.writer("window_choices")
     k = writer.k
 
-    def body(at: At) -> None:
+    def body(at: WindowVisit) -> None:
         def payload_at(tap: Sequence[Index], taken: Value | None) -> Value:
             return k.scalars.convert(k.position(row_major(sizes, at.elements(tap)), INDEX), choice_dtype)
 

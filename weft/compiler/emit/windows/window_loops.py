@@ -17,7 +17,7 @@ PHASES, TAPS = 16, 32
 LAST_TAPS = 8
 
 
-class At:
+class WindowVisit:
     """A window that is visited: its taps along each dimension, and its index q among those of its phase."""
 
     def __init__(self, taps: Sequence[Taps], phase_indices: Sequence[Index]) -> None:
@@ -55,7 +55,7 @@ class At:
         return [taps.element(t) for taps, t in zip(self.taps, tap, strict=True)]
 
 
-def visit(k: KernelBuilder, windows: Sequence[Window], width: int, body: Callable[[At], None]) -> None:
+def visit(k: KernelBuilder, windows: Sequence[Window], width: int, body: Callable[[WindowVisit], None]) -> None:
     """Visit every window: lanes along the last dimension that has several, threads over the first."""
     counts = [int(w.count) for w in windows]
     if 0 not in counts:
@@ -72,7 +72,7 @@ class _Visit:
         windows: Sequence[Window],
         counts: Sequence[int],
         width: int,
-        body: Callable[[At], None],
+        body: Callable[[WindowVisit], None],
     ) -> None:
         self.k, self.windows, self.counts, self.width, self.body = k, windows, counts, width, body
         self.lanes = max((axis for axis, count in enumerate(counts) if count > 1), default=-1)
@@ -82,7 +82,7 @@ class _Visit:
         """Emit the loops over the next dimension; `taps` and `indices` are those of the enclosing dimensions."""
         axis = len(taps)
         if axis == len(self.windows):
-            self.body(At([phase.narrow(self.k, q) for phase, q in zip(taps, indices, strict=True)], indices))
+            self.body(WindowVisit([phase.narrow(self.k, q) for phase, q in zip(taps, indices, strict=True)], indices))
             return
 
         def inner(phase: Taps, q: Index, outermost: bool = False) -> None:
@@ -134,7 +134,7 @@ class _Visit:
 
 def reduce_taps(
     k: KernelBuilder,
-    at: At,
+    at: WindowVisit,
     start: Sequence[Value],
     step: Callable[[Sequence[Value], Sequence[Index]], Sequence[Value]],
 ) -> Sequence[Value]:
@@ -156,5 +156,5 @@ def reduce_taps(
     return inner(0, tuple(start), ())
 
 
-def _last_wide(at: At) -> int:
+def _last_wide(at: WindowVisit) -> int:
     return max((axis for axis, taps in enumerate(at.taps) if taps.count > 1), default=-1)

@@ -42,7 +42,7 @@ def hot_kernels(program: Program, target: Target, devices: int) -> set[str]:
     return {name for name in long if carries_much(kernels[name], target)}
 
 
-class Ahead:
+class BackgroundCompilation:
     """Background compilation of kernels, from the moment that a program has steps with them.
 
     `devices` is the number of devices that run the code. A program whose steps take longer than `most` nanoseconds is

@@ -32,7 +32,7 @@ from weft.compiler.program.ir import (
 )
 from weft.compiler.program.outline import Address
 from weft.compiler.target.cpu import tape
-from weft.compiler.target.cpu.bytecode import Assembler
+from weft.compiler.target.cpu.bytecode import BytecodeAssembler
 from weft.compiler.target.cpu.loops import NativeLoop
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class Assembly:
         self.host = host
         self.next_host = first_host
         self.loops = loops or {}
-        self.assembler = Assembler()
+        self.assembler = BytecodeAssembler()
         self.blocks: list[np.ndarray] = []
         self.pointers: list[tuple[int, np.ndarray]] = []
 

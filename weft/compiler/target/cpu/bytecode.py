@@ -1,6 +1,6 @@
 """Bytecode and its interpreter: a native function that runs a program of launches, copies and jumps, without Python.
 
-The bytecode of a program is an array of 64-bit integers, written by an `Assembler`; what changes from run to run
+The bytecode of a program is an array of 64-bit integers, written by a `BytecodeAssembler`; what changes from run to run
 (addresses of buffers, counters of loops) is in an array of 64-bit registers that the caller owns. An *address* is two
 integers, a register and an offset in bytes: registers[register] + offset. Kernels and routines are called with a table
 of pointers that the interpreter fills from the addresses of the instruction.
@@ -90,7 +90,7 @@ class Label:
         self.position: int | None = None
 
 
-class Assembler:
+class BytecodeAssembler:
     """Writer of a program, one method per instruction."""
 
     def __init__(self) -> None:
@@ -226,7 +226,7 @@ def _size(size: int) -> int:
 def interpreter_text(target: Target) -> str:
     """Return the LLVM module of `weft_interpret` and of its entry points for Python; it needs the functions of the
     pool."""
-    written = _Text(target).module
+    written = _InterpreterText(target).module
     _write_run(written)
     _write_enter(written)
     spmd.write(written, target.triple)
@@ -262,7 +262,7 @@ def _call_interpreter(f: Function, code: Value, registers: Value) -> Value:
     return status
 
 
-class _Text:
+class _InterpreterText:
     """Writer of the interpreter: a loop around a switch, with a block for each opcode."""
 
     def __init__(self, target: Target) -> None:

@@ -30,8 +30,8 @@ from weft.primitives.movement.concatenate import concatenate
 from weft.primitives.movement.shape import broadcast_in_dim, reshape
 from weft.primitives.movement.slicing import slice as slice_primitive
 
-# Tables for more than SHARED bytes are shared among threads, in chunks of about PIECE bytes, but at most MOST_PIECES.
-SHARED, PIECE, MOST_PIECES = 1 << 20, 1 << 19, 128
+# Tables for more than SHARED bytes are shared among threads, in chunks of about CHUNK bytes, but at most MOST_CHUNKS.
+SHARED, CHUNK, MOST_CHUNKS = 1 << 20, 1 << 19, 128
 # Rows shorter than SHORT_ROW bytes are left to kernels, unless they have at most FEW_BYTES in total.
 SHORT_ROW, FEW_BYTES = 64, 1 << 14
 # Dimensions of a box besides its rows.
@@ -39,7 +39,7 @@ OUTER = 2
 INTEGERS = frozenset(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
 
 
-class View(NamedTuple):
+class OperandView(NamedTuple):
     """Strided view of an operand, with offset and strides in elements."""
 
     operand: int
@@ -47,16 +47,16 @@ class View(NamedTuple):
     strides: tuple[int, ...]
 
 
-class Piece(NamedTuple):
+class ValueSlice(NamedTuple):
     """Box of a value: a view, or the sum of several, added in the order of `tree`."""
 
     start: tuple[int, ...]
     sizes: tuple[int, ...]
-    terms: tuple[View, ...]
+    terms: tuple[OperandView, ...]
     tree: Any = 0  # nested pairs of indices into `terms`
 
 
-class Box(NamedTuple):
+class TableEntry(NamedTuple):
     """Table entry for copying or adding a box: the bytes of a row, and the number of rows along two dimensions. `ends`
     has for each term, and then for each target, the index of its slot, an offset and two strides in bytes."""
 
@@ -115,12 +115,12 @@ def group_compilation(jaxpr: Jaxpr, target: Target) -> Compilation | None:
 
 
 class _Value:
-    """Array whose pieces are known; without pieces it is all zeros."""
+    """Array whose slices are known; without slices it is all zeros."""
 
-    __slots__ = ("dtype", "pieces", "shape")
+    __slots__ = ("dtype", "shape", "slices")
 
-    def __init__(self, shape: tuple[int, ...], dtype: Any, pieces: tuple[Piece, ...]) -> None:
-        self.shape, self.dtype, self.pieces = shape, dtype, pieces
+    def __init__(self, shape: tuple[int, ...], dtype: Any, slices: tuple[ValueSlice, ...]) -> None:
+        self.shape, self.dtype, self.slices = shape, dtype, slices
 
     @property
     def aval(self) -> Any:
@@ -129,7 +129,7 @@ class _Value:
 
 
 class _TableTrace(Trace):
-    """Trace that evaluates the operations of collectives on values in pieces."""
+    """Trace that evaluates the operations of collectives on values in slices."""
 
     __slots__ = ()
 
@@ -147,16 +147,16 @@ def _operands(types: Sequence[Any]) -> list[_Value]:
         shape = t.shape if isinstance(t, ArrayType) else (None,)
         if not all(isinstance(n, int) for n in shape):
             raise _NeedsKernels
-        view = View(i, 0, _strides(shape))  # type: ignore[arg-type]
-        values.append(_Value(shape, t.dtype, (Piece((0,) * len(shape), shape, (view,)),)))  # type: ignore[arg-type]
+        view = OperandView(i, 0, _strides(shape))  # type: ignore[arg-type]
+        values.append(_Value(shape, t.dtype, (ValueSlice((0,) * len(shape), shape, (view,)),)))  # type: ignore[arg-type]
     return values
 
 
-def _pieces(value: Any) -> tuple[Piece, ...]:
-    """Return the pieces of an operand; raise _NeedsKernels for a constant."""
+def _get_slices(value: Any) -> tuple[ValueSlice, ...]:
+    """Return the slices of an operand; raise _NeedsKernels for a constant."""
     if type(value) is not _Value:
         raise _NeedsKernels
-    return value.pieces
+    return value.slices
 
 
 @functools.cache
@@ -179,23 +179,23 @@ class _Tables:
         targets: dict[Any, list[int]] = {}
         for i, value in enumerate(self.values):
             targets.setdefault(value, []).append(i)
-        copies: list[Box] = []
-        sums: dict[str, list[Box]] = {}
+        copies: list[TableEntry] = []
+        sums: dict[str, list[TableEntry]] = {}
         for value, indices in targets.items():
-            pieces = _pieces(value)
-            if not pieces:
+            slices = _get_slices(value)
+            if not slices:
                 steps += [Fill(outputs[i]) for i in indices if outputs[i].size]
             element, size = _element(self.results[indices[0]])
-            for piece in pieces:
-                if not math.prod(piece.sizes):
+            for value_slice in slices:
+                if not math.prod(value_slice.sizes):
                     continue
-                if len(piece.terms) == 1:
-                    copies += [self.box(piece, value.shape, [i], size) for i in indices]
+                if len(value_slice.terms) == 1:
+                    copies += [self.box(value_slice, value.shape, [i], size) for i in indices]
                     continue
-                if element is None or piece.tree != _balance(len(piece.terms)):
+                if element is None or value_slice.tree != _balance(len(value_slice.terms)):
                     raise _NeedsKernels
-                name = sum_name(element, len(piece.terms), len(indices))
-                sums.setdefault(name, []).append(self.box(piece, value.shape, indices, size))
+                name = sum_name(element, len(value_slice.terms), len(indices))
+                sums.setdefault(name, []).append(self.box(value_slice, value.shape, indices, size))
         constants: list[np.ndarray] = []
         slots: list[Slot] = []
         for name, boxes in ((COPY, copies), *sums.items()):
@@ -206,14 +206,14 @@ class _Tables:
                 slots.append(step[0].slots[0])
         return Program(self.name, steps, arguments, outputs, [None] * len(outputs), constants, constant_slots=slots)
 
-    def box(self, piece: Piece, shape: Sequence[int], results: Sequence[int], size: int) -> Box:
-        """Return the table entry that writes a piece of a value to results."""
+    def box(self, value_slice: ValueSlice, shape: Sequence[int], results: Sequence[int], size: int) -> TableEntry:
+        """Return the table entry that writes a slice of a value to results."""
         strides = _strides(shape)
-        offset = sum(s * stride for s, stride in zip(piece.start, strides, strict=True))
+        offset = sum(s * stride for s, stride in zip(value_slice.start, strides, strict=True))
         operands = len(self.types)
-        ends = [(t.operand, t.offset, t.strides) for t in piece.terms]
+        ends = [(t.operand, t.offset, t.strides) for t in value_slice.terms]
         ends += [(operands + i, offset, strides) for i in results]
-        counts, merged = _merge_dimensions(piece.sizes, [e[2] for e in ends])
+        counts, merged = _merge_dimensions(value_slice.sizes, [e[2] for e in ends])
         if any(s[-1:] != (1,) for s in merged):  # rows of one element
             counts, merged = (*counts, 1), [(*s, 1) for s in merged]
         row, outer = size * counts[-1], counts[:-1]
@@ -221,7 +221,7 @@ class _Tables:
         if len(outer) > OUTER or (row < SHORT_ROW and total > FEW_BYTES):
             raise _NeedsKernels
         missing = OUTER - len(outer)
-        return Box(
+        return TableEntry(
             row,
             (*[1] * missing, *outer),
             tuple(
@@ -232,13 +232,13 @@ class _Tables:
 
 
 def _call(
-    routine: str, boxes: Sequence[Box], arguments: Sequence[Slot], outputs: Sequence[Slot], constant: int
+    routine: str, boxes: Sequence[TableEntry], arguments: Sequence[Slot], outputs: Sequence[Slot], constant: int
 ) -> tuple[Call, np.ndarray]:
     """Return the step that executes a table, and the table."""
     tiles = 0
     if sum(b.bytes for b in boxes) > SHARED:
-        piece = max(PIECE, sum(b.bytes for b in boxes) // MOST_PIECES)
-        boxes = [part for b in boxes for part in _split(b, -(-b.bytes // piece))]
+        chunk = max(CHUNK, sum(b.bytes for b in boxes) // MOST_CHUNKS)
+        boxes = [part for b in boxes for part in _split(b, -(-b.bytes // chunk))]
         tiles = len(boxes)
     entries = [len(boxes)]
     for b in boxes:
@@ -252,7 +252,7 @@ def _call(
     return step, table
 
 
-def _split(box: Box, parts: int) -> list[Box]:
+def _split(box: TableEntry, parts: int) -> list[TableEntry]:
     """Split a box into about this many boxes, along its outermost dimension larger than 1 or else its rows by cache
     lines."""
     axis = next((i for i, count in enumerate(box.counts) if count > 1), None)
@@ -269,7 +269,7 @@ def _split(box: Box, parts: int) -> list[Box]:
         else:
             counts = (*box.counts[:axis], here, *box.counts[axis + 1 :])
             ends = tuple((slot, offset + first * strides[axis], strides) for slot, offset, strides in box.ends)
-            found.append(Box(box.row, counts, ends))
+            found.append(TableEntry(box.row, counts, ends))
     return found
 
 
@@ -279,40 +279,44 @@ def _split(box: Box, parts: int) -> list[Box]:
 def _slice(x: Any, *, start_indices: Any, limit_indices: Any, strides: Any) -> _Value:
     if strides is not None and any(s != 1 for s in strides):
         raise _NeedsKernels
-    pieces, shape = _pieces(x), tuple([b - a for a, b in zip(start_indices, limit_indices, strict=True)])
+    slices, shape = _get_slices(x), tuple([b - a for a, b in zip(start_indices, limit_indices, strict=True)])
     found = []
-    for piece in pieces:
+    for value_slice in slices:
         ranges = [
             (max(a, first), min(a + size, last))
-            for a, size, first, last in zip(piece.start, piece.sizes, start_indices, limit_indices, strict=True)
+            for a, size, first, last in zip(
+                value_slice.start, value_slice.sizes, start_indices, limit_indices, strict=True
+            )
         ]
         if all([first < last for first, last in ranges]):
-            inside = [first - a for (first, _), a in zip(ranges, piece.start, strict=True)]
+            inside = [first - a for (first, _), a in zip(ranges, value_slice.start, strict=True)]
             terms = tuple(
                 [
-                    View(t.operand, t.offset + sum([i * s for i, s in zip(inside, t.strides, strict=True)]), t.strides)
-                    for t in piece.terms
+                    OperandView(
+                        t.operand, t.offset + sum([i * s for i, s in zip(inside, t.strides, strict=True)]), t.strides
+                    )
+                    for t in value_slice.terms
                 ]
             )
             start = tuple([first - b for (first, _), b in zip(ranges, start_indices, strict=True)])
             sizes = tuple([last - first for first, last in ranges])
-            found.append(Piece(start, sizes, terms, piece.tree))
-    if pieces and not found and math.prod(shape):
+            found.append(ValueSlice(start, sizes, terms, value_slice.tree))
+    if slices and not found and math.prod(shape):
         raise _NeedsKernels
     return _Value(shape, x.dtype, tuple(found))
 
 
 def _reshape(x: Any, *, new_sizes: Any, dimensions: Any, **params: Any) -> _Value:
     """Reshape a value: any reshape of a whole operand, otherwise only dimensions of size 1 may be added or removed."""
-    pieces = _pieces(x)
+    slices = _get_slices(x)
     old, new = x.shape, tuple(new_sizes)
     if dimensions is not None:
         raise _NeedsKernels
     if [n for n in old if n != 1] != [n for n in new if n != 1]:
-        if len(pieces) != 1 or len(pieces[0].terms) != 1 or pieces[0].terms[0].strides != _strides(old):
+        if len(slices) != 1 or len(slices[0].terms) != 1 or slices[0].terms[0].strides != _strides(old):
             raise _NeedsKernels
-        view = pieces[0].terms[0]._replace(strides=_strides(new))
-        return _Value(new, x.dtype, (Piece((0,) * len(new), new, (view,)),))
+        view = slices[0].terms[0]._replace(strides=_strides(new))
+        return _Value(new, x.dtype, (ValueSlice((0,) * len(new), new, (view,)),))
     others = [i for i, n in enumerate(old) if n != 1]
 
     def rearrange(values: Sequence[int], unit: int) -> tuple[int, ...]:
@@ -323,13 +327,13 @@ def _reshape(x: Any, *, new_sizes: Any, dimensions: Any, **params: Any) -> _Valu
         new,
         x.dtype,
         tuple(
-            Piece(
+            ValueSlice(
                 rearrange(p.start, 0),
                 rearrange(p.sizes, 1),
-                tuple([View(t.operand, t.offset, rearrange(t.strides, 0)) for t in p.terms]),
+                tuple([OperandView(t.operand, t.offset, rearrange(t.strides, 0)) for t in p.terms]),
                 p.tree,
             )
-            for p in pieces
+            for p in slices
             if math.prod(p.sizes)
         ),
     )
@@ -338,12 +342,12 @@ def _reshape(x: Any, *, new_sizes: Any, dimensions: Any, **params: Any) -> _Valu
 def _concatenate(*operands: Any, dimension: int) -> _Value:
     dim, first, found = dimension, 0, []
     for x in operands:
-        pieces = _pieces(x)
-        if not pieces and math.prod(x.shape):
+        slices = _get_slices(x)
+        if not slices and math.prod(x.shape):
             raise _NeedsKernels  # zeros beside other operands
-        for p in pieces:
+        for p in slices:
             start = (*p.start[:dim], p.start[dim] + first, *p.start[dim + 1 :])
-            found.append(Piece(start, p.sizes, p.terms, p.tree))
+            found.append(ValueSlice(start, p.sizes, p.terms, p.tree))
         first += x.shape[dim]
     shape = operands[0].shape
     return _Value((*shape[:dim], first, *shape[dim + 1 :]), operands[0].dtype, tuple(found))
@@ -357,7 +361,7 @@ def _zeros(x: Any, *, shape: Any, broadcast_dimensions: Any, **params: Any) -> _
 
 
 def _add(x: Any, y: Any) -> _Value:
-    a, b = _pieces(x), _pieces(y)
+    a, b = _get_slices(x), _get_slices(y)
     if len(a) != 1 or len(b) != 1 or a[0].sizes != b[0].sizes:
         raise _NeedsKernels
     shift = len(a[0].terms)
@@ -366,7 +370,7 @@ def _add(x: Any, y: Any) -> _Value:
         return tree + shift if isinstance(tree, int) else tuple(map(shift_tree, tree))
 
     tree = (a[0].tree, shift_tree(b[0].tree))
-    return _Value(x.shape, x.dtype, (Piece(a[0].start, a[0].sizes, (*a[0].terms, *b[0].terms), tree),))
+    return _Value(x.shape, x.dtype, (ValueSlice(a[0].start, a[0].sizes, (*a[0].terms, *b[0].terms), tree),))
 
 
 _RULES: dict[Any, Any] = {

@@ -203,7 +203,7 @@ def _call(f: Function, name: str, returns: Any, *arguments: Value) -> Value:
 # ------------------------------------------------------------------------------------------------- functions of Python
 
 
-def python_function(library: link.Library, name: str, *arguments: Any) -> Callable[..., int]:
+def python_function(library: link.LoadedCode, name: str, *arguments: Any) -> Callable[..., int]:
     """Return a function written by `write_without_gil` as a callable; it raises the exception that is set when it
     returns."""
     function = ctypes.PYFUNCTYPE(ctypes.c_int64, *arguments)(library.addresses[name])
@@ -211,11 +211,11 @@ def python_function(library: link.Library, name: str, *arguments: Any) -> Callab
     return function
 
 
-_library: link.Library | None = None
+_library: link.LoadedCode | None = None
 _host: Callable[[int, int, int], object] | None = None
 
 
-def register_library(library: link.Library) -> None:
+def register_library(library: link.LoadedCode) -> None:
     """Register the loaded library of these functions: from now on the main thread polls for signals."""
     global _library
     _library = library

@@ -16,7 +16,7 @@ from weft.compiler.kernel.ir import Kernel, NamedKernel
 from weft.compiler.kernel.printer import kernel_symbol
 from weft.compiler.target.code_stats import CodeIsGone, CodeStats
 from weft.compiler.target.cpu import link, objects
-from weft.compiler.target.cpu.link import Library, Object, Tier
+from weft.compiler.target.cpu.link import LoadedCode, Object, Tier
 from weft.compiler.target.target import Target
 from weft.compiler.target.threads import compiling_threads
 
@@ -31,7 +31,7 @@ class CompiledKernel:
 
     __slots__ = ("__weakref__", "address", "library", "name", "tier")
 
-    def __init__(self, name: str, address: int, library: Library, tier: Tier) -> None:
+    def __init__(self, name: str, address: int, library: LoadedCode, tier: Tier) -> None:
         self.name, self.address, self.library, self.tier = name, address, library, tier
 
 

@@ -51,7 +51,7 @@ class Object:
 _released: deque[Any] = deque()
 
 
-class Library:
+class LoadedCode:
     """Loaded code, which stays in memory as long as this object."""
 
     def __init__(self, addresses: dict[str, int], tracker: Any, size: int = 0) -> None:
@@ -215,7 +215,7 @@ def check(text: str, target: Target | None = None) -> None:
 
 
 @_serialise
-def load(code: Object, symbols: Mapping[str, int] | None = None) -> Library:
+def load(code: Object, symbols: Mapping[str, int] | None = None) -> LoadedCode:
     """Load an object into memory and return its library. `symbols` take precedence over names given to `provide`."""
     llvm = native.binding()
     while _released:
@@ -234,18 +234,18 @@ def load(code: Object, symbols: Mapping[str, int] | None = None) -> Library:
     except RuntimeError as error:
         needed = ", ".join(code.imports) or "nothing"
         raise InternalError(f"Cannot link a kernel that imports {needed}: {error}", stage="link") from None
-    return Library({name: tracker[name] for name in code.exports}, tracker, len(code.code))
+    return LoadedCode({name: tracker[name] for name in code.exports}, tracker, len(code.code))
 
 
 def load_once(
     code: Callable[[], Object], symbols: Callable[[], Mapping[str, int]] | None = None
-) -> Callable[[], Library]:
+) -> Callable[[], LoadedCode]:
     """Return a function that loads an object at its first call and returns the library. It is loaded once, however many
     threads call first: callers keep addresses in it, which a second library must not replace."""
-    found: list[Library] = []
+    found: list[LoadedCode] = []
     lock = held(threading.Lock())
 
-    def library() -> Library:
+    def library() -> LoadedCode:
         if not found:
             own, addresses = code(), None if symbols is None else symbols()
             with lock:
@@ -258,6 +258,6 @@ def load_once(
 
 def compile_and_load(
     text: str, target: Target | None = None, tier: Tier = Tier.LIGHT, symbols: Mapping[str, int] | None = None
-) -> Library:
+) -> LoadedCode:
     """Compile a module and load it."""
     return load(make_object(text, target, tier), symbols)

@@ -28,11 +28,11 @@ LONG = 100_000.0
 def loop_text(outline: NativeOutline, target: Target) -> str:
     """Return the module with the function of a loop; all of its kernels must be known."""
     module = Module(triple=target.triple, vector_bits=target.vector_bits or 128)
-    _Writer(module, outline, target).run()
+    _LoopTextWriter(module, outline, target).run()
     return module.text()
 
 
-class _Writer(LoopWriter):
+class _LoopTextWriter(LoopWriter):
     """Writer of one function for one thread."""
 
     def __init__(self, module: Module, outline: NativeOutline, target: Target) -> None:

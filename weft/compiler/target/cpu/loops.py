@@ -69,7 +69,7 @@ def native_loops(
                 code = kernels.routine(outline.symbol, None, target, Tier.LIGHT)
                 if code is None and worth(step, outline, target):
                     if make:
-                        code = kernels.routine(outline.symbol, _Text(outline, target), target, Tier.LIGHT)
+                        code = kernels.routine(outline.symbol, _LoopText(outline, target), target, Tier.LIGHT)
                     else:
                         wanted = True
                         continue
@@ -87,7 +87,7 @@ def _outline(step: Step, program: Program) -> NativeOutline | None:
         return None
 
 
-class _Text:
+class _LoopText:
     """Text of a loop's code, generated on demand: the lowering of kernels is not imported before."""
 
     def __init__(self, outline: NativeOutline, target: Target) -> None:

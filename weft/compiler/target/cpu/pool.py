@@ -35,7 +35,7 @@ from weft.base import forks
 from weft.base.forks import held
 from weft.base.settings import config
 from weft.compiler.target.cpu import float_mode, interrupt, link, objects, queue
-from weft.compiler.target.cpu.link import Library, Object, Tier
+from weft.compiler.target.cpu.link import LoadedCode, Object, Tier
 from weft.compiler.target.cpu.targets import host
 from weft.compiler.target.llvm import (
     Function,
@@ -91,7 +91,7 @@ def waiting(triple: str) -> Waiting:
 
 def pool_text(target: Target, how: Waiting | None = None) -> str:
     """Return the LLVM module with `weft_parallel` and the functions that start and stop its threads."""
-    return _Text(target, waiting(target.triple) if how is None else how).module.text()
+    return _PoolText(target, waiting(target.triple) if how is None else how).module.text()
 
 
 @functools.cache
@@ -103,7 +103,7 @@ def pool_object(target: Target | None = None, how: Waiting | None = None) -> Obj
     return objects.load_object(f"pool {how.name}", lambda: pool_text(target, how), target, Tier.QUICK)
 
 
-class _Text:
+class _PoolText:
     """Writer of the pool's functions in a module."""
 
     def __init__(self, target: Target, how: Waiting) -> None:
@@ -580,12 +580,12 @@ def _run_chunk(f: Function, kernel: Value, table: Value, begin: Value, count: Va
 # ------------------------------------------------------------------------------------------------- the pool in Python
 
 _lock = held(threading.Lock())
-_library: Library | None = None
+_library: LoadedCode | None = None
 # The setting last applied to the native pool.
 _applied = -1
 
 
-def library() -> Library:
+def library() -> LoadedCode:
     """Return the pool of this process, compiled and loaded at the first call."""
     global _library
     if _library is None:

@@ -21,7 +21,7 @@ from weft.compiler.target.cpu import interrupt
 from weft.compiler.target.llvm import Function, Parameter, Value, constant, i1, i8, i32, i64, ptr, void
 
 if TYPE_CHECKING:
-    from weft.compiler.target.cpu.pool import _Text
+    from weft.compiler.target.cpu.pool import _PoolText
 
 # Capacity of the queue, and words per program: the function that runs it, its four arguments, its final status, its
 # nanoseconds, and whether a waiting thread ran it.
@@ -36,13 +36,13 @@ _LINE = 128
 _NONE, _ONE, _EVERYONE = constant(0, i32), constant(1, i32), constant((1 << 31) - 1, i32)
 
 
-def write(text: _Text) -> None:
+def write(text: _PoolText) -> None:
     """Write the functions of the queue into the module of the pool, which has the functions for waiting."""
     _Queue(text)
 
 
 class _Queue:
-    def __init__(self, text: _Text) -> None:
+    def __init__(self, text: _PoolText) -> None:
         self.text, self.module = text, text.module
         names = ("submitted", "completed", "executor", "bell", "ended", "sleeping", "waiters", "closing")
         self.variables = {name: self.module.variable(f"queue_{name}", i8, _LINE, _LINE) for name in names}

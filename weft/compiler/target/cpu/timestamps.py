@@ -98,7 +98,7 @@ class TimedAssembly(Assembly):
         self.assembler.call(self._routines["weft_end"], log, parameters)
 
 
-class Log:
+class TimestampLog:
     """Record of one run of a timed program."""
 
     device: str | None = None  # the thread that started it

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 WARP = 32
 # Largest segment in bytes that a thread copies at once, and the padding of lines; the padding where threads load single
 # words, which puts those of a warp in different banks.
-PIECE, PADDING, WORD_PADDING = 16, 16, 32
+SEGMENT, PADDING, WORD_PADDING = 16, 16, 32
 # Copies of a thread up to which they are unrolled; more are a loop.
-MOST_PIECES = 16
+MOST_COPIES = 16
 # For `wgmma`: bytes and elements of a line, and the alignment of swizzled memory.
 LINE, LINE_ELEMENTS, SWIZZLED = 128, 64, 1024
 WARPGROUP = 128
@@ -111,7 +111,7 @@ def _is_of_warpgroup(lowering: GroupLowering, s: GroupMatmul) -> bool:
     return s.columns <= lowering.target.matrices.warpgroups and dtype.itemsize == 2 and lines
 
 
-class _Writer(ABC):
+class _MatmulLowering(ABC):
     """Code of one thread of the group. Its warp has 16 rows from `first_row` on, then every `row_step`, and
     `columns` columns."""
 
@@ -211,8 +211,8 @@ class _Writer(ABC):
         self, panel: _Panel, source: llvm.Value, limit: llvm.Value | None, chunk: llvm.Value, start: llvm.Value
     ) -> None:
         f, s, operand = self.f, self.s, panel.operand
-        piece = math.gcd(PIECE, self.lowering.alignment(operand.buffer, operand.index), panel.line_stride)
-        each = panel.line_bytes // piece  # segments per line
+        segment = math.gcd(SEGMENT, self.lowering.alignment(operand.buffer, operand.index), panel.line_stride)
+        each = panel.line_bytes // segment  # segments per line
         begin = f.add(start, self.integer(panel.begin))
         step = s.chunk * operand.k_stride * panel.itemsize
         first = f.offset(source, i8, f.mul(f.zext(chunk, i64), constant(step, i64)))
@@ -231,23 +231,23 @@ class _Writer(ABC):
                 line = f.udiv(i, self.integer(each // s.threads))
                 along = f.urem(i, self.integer(each // s.threads))
                 along = f.add(self.thread, f.mul(along, self.integer(s.threads)))
-            along = f.mul(along, self.integer(piece))
+            along = f.mul(along, self.integer(segment))
             away = f.add(f.mul(f.zext(line, i64), constant(panel.line_stride, i64)), f.zext(along, i64))
             target = f.add(begin, self.inside(panel, line, along))
             there: llvm.Value | None = None
             if elements is not None:
                 there = f.sub(f.mul(elements, self.integer(panel.itemsize)), along)
-                there = f.smin(f.smax(there, self.integer(0)), self.integer(piece))
+                there = f.smin(f.smax(there, self.integer(0)), self.integer(segment))
             if lines is not None:
                 is_there = f.icmp("slt", line, lines)
-                there = f.select(is_there, self.integer(piece) if there is None else there, self.integer(0))
+                there = f.select(is_there, self.integer(segment) if there is None else there, self.integer(0))
             address = f.offset(first, i8, away)
             if there is not None:  # the address must be valid even if no byte is read
                 address = f.select(f.icmp("sgt", there, self.integer(0)), address, source)
-            self.copy_piece(f.offset(self.chunks_at, i8, target), address, piece, there)
+            self.copy_segment(f.offset(self.chunks_at, i8, target), address, segment, there)
 
         count = -(-panel.lines * each // s.threads)
-        if count <= MOST_PIECES:
+        if count <= MOST_COPIES:
             for n in range(count):
                 copy(self.integer(n))
         else:
@@ -255,7 +255,7 @@ class _Writer(ABC):
                 copy(i)
                 i.give()
 
-    def copy_piece(self, target: llvm.Value, source: llvm.Value, size: int, there: llvm.Value | None) -> None:
+    def copy_segment(self, target: llvm.Value, source: llvm.Value, size: int, there: llvm.Value | None) -> None:
         """Copy `size` bytes; if only `there` of them exist, fill the rest with zeros."""
         f = self.f
         if size < 4:
@@ -265,7 +265,7 @@ class _Writer(ABC):
                 region.give(f.load(i16, source, 2))
             f.store(region.results[0], target, 2)
             return
-        name = f"llvm.nvvm.cp.async.{'cg' if size == PIECE else 'ca'}.shared.global.{size}"
+        name = f"llvm.nvvm.cp.async.{'cg' if size == SEGMENT else 'ca'}.shared.global.{size}"
         if there is None:
             f.call(name, llvm.void, target, source)
         else:
@@ -287,7 +287,7 @@ class _Writer(ABC):
             f.store(value, f.offset(self.memory, float_, f.add(corner, self.integer(away))), 8)
 
 
-class _OfWarps(_Writer):
+class _OfWarps(_MatmulLowering):
     """Products by `mma`: each warp multiplies half of the rows with half or a quarter of the columns, from shared
     memory."""
 
@@ -381,7 +381,7 @@ class _OfWarps(_Writer):
         return [f.bitcast(word, kind) for word in loaded]
 
 
-class _OfWarpgroup(_Writer):
+class _OfWarpgroup(_MatmulLowering):
     """Products by `wgmma`: four warps multiply 64 rows at a time, and the instruction reads the operands from shared
     memory. A panel consists of lines of 128 bytes: a row or column along K, or one element of K of 64 of them,
     followed by the lines of the next 64. The 16-byte segments of a line are permuted by the index of the line (the
@@ -409,10 +409,10 @@ class _OfWarpgroup(_Writer):
         f = self.f
         block = f.and_(along, self.integer(-LINE))  # 0 if lines run along K
         exchanged = f.shl(f.and_(line, self.integer(7)), self.integer(4))
-        piece = f.xor(f.and_(along, self.integer(LINE - 1)), exchanged)
+        segment = f.xor(f.and_(along, self.integer(LINE - 1)), exchanged)
         # A block has one line for each element of K.
         first = f.mul(block, self.integer(self.s.chunk))
-        return f.add(f.add(first, f.mul(line, self.integer(LINE))), piece)
+        return f.add(f.add(first, f.mul(line, self.integer(LINE))), segment)
 
     @property
     def pending(self) -> int:

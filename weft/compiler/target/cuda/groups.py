@@ -64,7 +64,7 @@ SHARED, SHARED_ALIGNMENT = 3, 16
 
 
 @dataclass(frozen=True)
-class Group:
+class ThreadGroup:
     """Shape of a group of threads: `members` threads with `lanes` lanes each, and `local` bytes of local memory.
     Each of its `teams` has `members` threads and all lanes."""
 
@@ -117,7 +117,7 @@ def room_for(kernel: Kernel, groups: int) -> int:
     return sum(-(-size // SHARED_ALIGNMENT) * SHARED_ALIGNMENT for size in sizes)
 
 
-def choose_group(kernel: Kernel, target: Target) -> Group | None:
+def choose_group(kernel: Kernel, target: Target) -> ThreadGroup | None:
     """Return the group of threads that runs the lanes of a kernel, or None if each lane loop belongs to one thread."""
     widths = {s.width for s in _statements(kernel.body) if isinstance(s, ReduceLanes) or _is_over_lanes(s)}
     if len(widths) != 1 or any(isinstance(s, Shuffle | TileMatmul) for s in _statements(kernel.body)) or kernel.sizes:
@@ -125,14 +125,14 @@ def choose_group(kernel: Kernel, target: Target) -> Group | None:
     (width,) = widths
     local = sum(_room(buffer, kernel) for buffer in kernel.local)
     if _matmuls(kernel):
-        return Group(
+        return ThreadGroup(
             width // target.thread_lanes, target.thread_lanes, local, _teams(kernel, width // target.thread_lanes)
         )
     if width < LEAST_LANES or (_exchanges(kernel.body) and width > WARP * target.thread_lanes):
         return None
     # Rank needs one lane per thread of a warp.
     each = 1 if any(isinstance(s, Rank) for s in _statements(kernel.body)) else target.thread_lanes
-    return Group(width // each, each, local, _teams(kernel, width // each))
+    return ThreadGroup(width // each, each, local, _teams(kernel, width // each))
 
 
 def bytes_at_launch(kernel: Kernel, target: Target) -> int:
@@ -227,7 +227,7 @@ class GroupLowering(ThreadLowering):
         function: llvm.Function,
         kernel: Kernel,
         target: Target,
-        group: Group,
+        group: ThreadGroup,
         member: llvm.Value,
         barrier: Barrier | None = None,
         prefix: str = "",

@@ -16,7 +16,16 @@ from weft.compiler.program.exchange import exchanging_loops
 from weft.compiler.program.ir import Branch, Copy, Launch, Loop, Program, Step, While
 from weft.compiler.program.outline import NoOutline, Operand, Outline, Row
 from weft.compiler.target import llvm
-from weft.compiler.target.cuda.groups import SHARED, WARP, Barrier, Group, GroupLowering, Room, choose_group, room_for
+from weft.compiler.target.cuda.groups import (
+    SHARED,
+    WARP,
+    Barrier,
+    GroupLowering,
+    Room,
+    ThreadGroup,
+    choose_group,
+    room_for,
+)
 from weft.compiler.target.cuda.loop_code import THREADS, LoopCode, loop_code
 from weft.compiler.target.cuda.parts import count_parts
 from weft.compiler.target.cuda.thread import ThreadLowering, block_of_grid, thread_of_block
@@ -120,10 +129,10 @@ def _statements(body: Sequence[object]) -> int:
 def lower_loop(module: llvm.Module, code: LoopCode, target: Target) -> None:
     """Add the kernel of a loop to a module. Its parameters are addresses, counters, the address of a barrier counter
     that is zero at the start, and that of a host word that is nonzero to stop the kernel."""
-    _Writer(module, code, target).run()
+    _LoopLowering(module, code, target).run()
 
 
-class _Writer(LoopWriter):
+class _LoopLowering(LoopWriter):
     """Code of one loop for the threads of its blocks."""
 
     def __init__(self, module: llvm.Module, code: LoopCode, target: Target) -> None:
@@ -200,7 +209,7 @@ class _Writer(LoopWriter):
         sizes = [room_for(k, THREADS // g.threads) for k, g in zip(kernels, groups, strict=True) if g is not None]
         return self.f.module.shared_memory(f"{self.f.name}.local", max(sizes), SHARED)
 
-    def barrier(self, group: Group) -> Barrier | None:
+    def barrier(self, group: ThreadGroup) -> Barrier | None:
         """Return the named barrier of a group of several warps. A block has 16; the first synchronises all its
         threads."""
         if group.threads <= WARP:

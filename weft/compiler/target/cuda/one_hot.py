@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from weft.compiler.passes.decompose import with_definitions
-from weft.compiler.target.cuda.library.composites import Reader, is_literal, is_operation
+from weft.compiler.target.cuda.library.composites import JaxprReader, is_literal, is_operation
 from weft.ir.jaxpr import Equation, Jaxpr
 from weft.primitives.elementwise.arithmetic import add
 from weft.primitives.elementwise.compare import eq
@@ -26,11 +26,11 @@ from weft.primitives.movement.shape import broadcast_in_dim, reshape
 
 def with_one_hot(jaxpr: Jaxpr) -> Jaxpr:
     """Rewrite such scatters in a jaxpr."""
-    reader = Reader(jaxpr)
+    reader = JaxprReader(jaxpr)
     return with_definitions(jaxpr, lambda equation: _definition(reader, equation))
 
 
-def _definition(reader: Reader, equation: Equation) -> Callable[..., Any] | None:
+def _definition(reader: JaxprReader, equation: Equation) -> Callable[..., Any] | None:
     if not is_operation(equation, "scatter-add") or equation.params["mode"] is GatherScatterMode.CLIP:
         return None
     zeros = reader.definition(equation.invars[0], "broadcast_in_dim")

@@ -18,7 +18,7 @@ QUIET = 0x00400000
 INFINITE = 0x7F800000
 
 
-class Format(NamedTuple):
+class FloatFormat(NamedTuple):
     """Widths and encoding of a float below 32 bits."""
 
     name: str
@@ -53,23 +53,23 @@ class Format(NamedTuple):
 
 
 @functools.cache
-def get_format(name: str) -> Format:
+def get_format(name: str) -> FloatFormat:
     """Return the format of a dtype by its name: float16, bfloat16, float8_e4m3fn, ..."""
     if name == "bfloat16":
-        return Format(name, 8, 7, 127, True, 0x7FC0, True)
+        return FloatFormat(name, 8, 7, 127, True, 0x7FC0, True)
     if name == "float16":
-        return Format(name, 5, 10, 15, True, 0x7E00, True)
+        return FloatFormat(name, 5, 10, 15, True, 0x7E00, True)
     found = re.fullmatch(r"float(\d)_e(\d)m(\d)(b(\d+))?(fn|fnu|fnuz)?", name)
     assert found is not None, name
     exponent, mantissa, special = int(found[2]), int(found[3]), found[6]
     bias = int(found[5]) if found[5] else (1 << (exponent - 1)) - 1
     if special == "fnuz":
         bias += not found[5]
-        return Format(name, exponent, mantissa, bias, False, 0x80, False)
+        return FloatFormat(name, exponent, mantissa, bias, False, 0x80, False)
     if special is None:
         quiet = ((1 << exponent) - 1) << mantissa | 1 << (mantissa - 1)
-        return Format(name, exponent, mantissa, bias, True, quiet, True)
-    return Format(name, exponent, mantissa, bias, False, 0x7F if found[1] == "8" else None, True)
+        return FloatFormat(name, exponent, mantissa, bias, True, quiet, True)
+    return FloatFormat(name, exponent, mantissa, bias, False, 0x7F if found[1] == "8" else None, True)
 
 
 EXPONENT_ONLY = "float8_e8m0fnu"

@@ -34,7 +34,7 @@ ATANH_DOUBLE = (
 SQRT_HALF_BITS = {32: 0x3F3504F3, 64: 0x3FE6A09E667F3BCD}
 
 
-class Split(NamedTuple):
+class SplitNumber(NamedTuple):
     """Positive number as 2**k * (1 + f)."""
 
     k: Term
@@ -55,7 +55,7 @@ def get_exponent(x: Term) -> Term:
     return _whole_exponent(x).to_float(x.type.element)
 
 
-def split(x: Term) -> Split:
+def split(x: Term) -> SplitNumber:
     """Split a positive number, which may be denormal."""
     bits = x.bits
     tiny = x < SMALLEST_NORMAL[bits]
@@ -64,10 +64,10 @@ def split(x: Term) -> Split:
     whole = _whole_exponent(normal)
     k = whole.to_float(x.type.element)
     shifted = (whole if bits == 32 else whole.wide(64)) << MANTISSA[bits]
-    return Split(tiny.select(k - float(lift), k), (normal.raw() - shifted).as_float() - 1)
+    return SplitNumber(tiny.select(k - float(lift), k), (normal.raw() - shifted).as_float() - 1)
 
 
-def combine(part: Split, f_low: Term | None = None) -> tuple[Term, Term]:
+def combine(part: SplitNumber, f_low: Term | None = None) -> tuple[Term, Term]:
     """Compute k*ln(2) + log1p(f + f_low), as the sum of a large part and a small one."""
     k, f = part
     high, low = LN2[f.bits]
@@ -101,7 +101,7 @@ def log1p(x: Term, low: Term | None = None, doublings: Term | None = None) -> Te
     first, second = powers_of_two(-k)
     # 1 + x is 2**k * (1 + f), and f does not have the rounding error of that sum.
     f = (x * first).fma(second, first.fma(second, -1.0))
-    part = Split(k if doublings is None else k + doublings, f)
+    part = SplitNumber(k if doublings is None else k + doublings, f)
     total, rest = combine(part, None if low is None else low * first * second)
     result = (abs(x) < 2.0 ** (-2 - MANTISSA[x.bits])).select(x, total + rest)
     result = x.equals(-1.0).select(-math.inf, result)

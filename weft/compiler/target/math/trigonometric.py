@@ -160,25 +160,25 @@ def _two_over_pi(count: int) -> tuple[int, ...]:
     return tuple((two_over_pi >> (64 * (count - 1 - k))) & ((1 << 64) - 1) for k in range(count))
 
 
-class Pair(NamedTuple):
+class FloatPair(NamedTuple):
     """Unevaluated sum of a number and its lower digits."""
 
     high: Term
     low: Term
 
 
-def sine(part: ReducedAngle) -> Pair:
+def sine(part: ReducedAngle) -> FloatPair:
     """Compute the sine of r + low."""
     z = part.r * part.r
-    return Pair(part.r, (part.r * z).fma(polynomial(z, SIN[z.bits]), part.low))
+    return FloatPair(part.r, (part.r * z).fma(polynomial(z, SIN[z.bits]), part.low))
 
 
-def cosine(part: ReducedAngle) -> Pair:
+def cosine(part: ReducedAngle) -> FloatPair:
     """Compute the cosine of r + low."""
     z = part.r * part.r
     half = z * 0.5
     high = 1 - half
-    return Pair(high, ((1 - high) - half) + (z * z).fma(polynomial(z, COS[z.bits]), -(part.r * part.low)))
+    return FloatPair(high, ((1 - high) - half) + (z * z).fma(polynomial(z, COS[z.bits]), -(part.r * part.low)))
 
 
 def _apply_sign(x: Term, quarter: Term) -> Term:
@@ -217,10 +217,10 @@ def sin_cos(x: Term) -> tuple[Term, Term]:
 def tan(x: Term) -> Term:
     """Compute sin/cos or -cos/sin according to the quarter, with the additional digits of both."""
     part = reduce_angle(x)
-    a, b = (Pair(*quick_two_sum(*pair)) for pair in (sine(part), cosine(part)))
+    a, b = (FloatPair(*quick_two_sum(*pair)) for pair in (sine(part), cosine(part)))
     even = (part.quarter & 1).equals(0)
-    above = Pair(even.select(a.high, -b.high), even.select(a.low, -b.low))
-    below = Pair(even.select(b.high, a.high), even.select(b.low, a.low))
+    above = FloatPair(even.select(a.high, -b.high), even.select(a.low, -b.low))
+    below = FloatPair(even.select(b.high, a.high), even.select(b.low, a.low))
     inverse = 1 / below.high
     first = above.high * inverse
     result = inverse.fma(first.fma(-below.high, above.high) + (above.low - first * below.low), first)

@@ -7,7 +7,7 @@ from typing import Any
 
 from weft.compiler.fuse.fusion import fusions
 from weft.compiler.program.ir import ALIGNMENT
-from weft.compiler.target.cuda.library.composites import Composite
+from weft.compiler.target.cuda.library.composites import LibraryComposite
 from weft.compiler.target.threads import in_background
 from weft.ir.jaxpr import Jaxpr
 
@@ -20,7 +20,7 @@ def prepare_early(driver: Any, fused: Jaxpr) -> None:
     slow: dict[Any, None] = {}
     for equation in fusions(fused):
         composite = equation.params.get("routine")
-        if isinstance(composite, Composite) and composite.slow:
+        if isinstance(composite, LibraryComposite) and composite.slow:
             call = composite.plan(equation)
             addresses = len(equation.invars) + len(equation.outvars) + len(call.scratch)
             slow[call.routine, call.parameters, (ALIGNMENT,) * addresses] = None

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from weft.compiler.target.cpu.library import capsules
-from weft.compiler.target.cpu.library.writer import LETTERS, Family, symbol
+from weft.compiler.target.cpu.library.writer import LETTERS, RoutineFamily, symbol
 from weft.compiler.target.library_call import LibraryCall, get_arrays
 from weft.ir.jaxpr import Equation
 
@@ -31,7 +31,7 @@ class TooLarge(Exception):
 
 
 def plan_batched(
-    family: Family,
+    family: RoutineFamily,
     equation: Equation,
     fields: Mapping[str, int],
     scratch: Mapping[str, int] | None = None,

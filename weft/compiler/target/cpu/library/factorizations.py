@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from weft.compiler.target.cpu.library.batches import Work, plan_batched
-from weft.compiler.target.cpu.library.writer import Writer, family
+from weft.compiler.target.cpu.library.writer import RoutineWriter, family
 from weft.compiler.target.library_call import LibraryCall, get_arrays
 from weft.compiler.target.llvm import Value, constant, i32, i64
 from weft.ir.jaxpr import Equation
@@ -20,7 +20,7 @@ from weft.ir.jaxpr import Equation
 
 
 @family("cholesky", operands=1, results=1, fields=["size"])
-def cholesky(w: Writer) -> None:
+def cholesky(w: RoutineWriter) -> None:
     """Compute L of x = L Lᴴ. Read by columns x is its own conjugate, and U of Uᴴ U = conj(x), read by rows, is L."""
     f, (x,), (out,) = w.f, w.operands, w.results
     size = w["size"]
@@ -43,7 +43,7 @@ def plan_cholesky(equation: Equation) -> LibraryCall:
 
 
 @family("lu", operands=1, results=3, scratch=["matrix"], fields=["rows", "columns", "smaller"])
-def lu(w: Writer) -> None:
+def lu(w: RoutineWriter) -> None:
     """Compute L and U in one matrix, the row exchanges, and the permutation that they amount to."""
     (x,), (out, pivots, permutation) = w.operands, w.results
     rows, columns, matrix = w["rows"], w["columns"], w.scratch["matrix"]
@@ -63,7 +63,7 @@ def plan_lu(equation: Equation) -> LibraryCall:
     return plan_batched(lu, equation, fields, scratch, work=work, in_place=[(0, 0)])
 
 
-def write_permutation(w: Writer, pivots: Value, count: Value, permutation: Value, size: Value) -> None:
+def write_permutation(w: RoutineWriter, pivots: Value, count: Value, permutation: Value, size: Value) -> None:
     """Write the order of rows after exchanging row i with row pivots[i] for each i in turn.
 
     Negative indices count from the end; an exchange with a row that does not exist is ignored.
@@ -82,7 +82,7 @@ def write_permutation(w: Writer, pivots: Value, count: Value, permutation: Value
 
 
 @family("permutation", operands=1, results=1, fields=["count", "size"])
-def permutation(w: Writer) -> None:
+def permutation(w: RoutineWriter) -> None:
     """Compute the permutation of row exchanges. It only uses integers, so the routine's dtype does not matter."""
     write_permutation(w, w.operands[0], w["count"], w.results[0], w["size"])
 
@@ -97,7 +97,7 @@ def plan_permutation(equation: Equation) -> LibraryCall:
 # ------------------------------------------------------------------------------------------------------------------ QR
 
 
-def write_qr(w: Writer, pivoting: bool) -> None:
+def write_qr(w: RoutineWriter, pivoting: bool) -> None:
     """Write R first, from the upper triangle; then Q in the same memory."""
     f, (x,), (q, r, *order) = w.f, w.operands, w.results
     rows, columns, inner, smaller = w["rows"], w["columns"], w["inner"], w["smaller"]
@@ -125,13 +125,13 @@ _PIVOTED = {**_QR, "scratch": [*_QR["scratch"], "reals"]}
 
 
 @family("qr", operands=1, results=2, **_QR)
-def qr(w: Writer) -> None:
+def qr(w: RoutineWriter) -> None:
     """Compute Q with orthonormal columns and the triangular R, x = Q R."""
     write_qr(w, pivoting=False)
 
 
 @family("qr_pivoted", operands=1, results=3, **_PIVOTED)
-def pivoted_qr(w: Writer) -> None:
+def pivoted_qr(w: RoutineWriter) -> None:
     """Compute Q, R and the order of columns, x[:, order] = Q R."""
     write_qr(w, pivoting=True)
 
@@ -163,7 +163,7 @@ def plan_qr(equation: Equation) -> LibraryCall:
 
 
 @family("geqrf", operands=1, results=2, scratch=["matrix", "work"], fields=["rows", "columns", "work size"])
-def geqrf(w: Writer) -> None:
+def geqrf(w: RoutineWriter) -> None:
     """Compute R with the reflectors below its diagonal, and the reflectors' coefficients tau."""
     (x,), (out, taus) = w.operands, w.results
     rows, columns, matrix = w["rows"], w["columns"], w.scratch["matrix"]

@@ -74,7 +74,7 @@ def guard_text(controlled: bool) -> str:
 
 
 @functools.cache
-def guard() -> link.Library:
+def guard() -> link.LoadedCode:
     """Return the loaded guard of this process."""
     control = capsules.thread_control()
     symbols = {} if control is None else dict(zip((_GET, _SET), control, strict=True))

@@ -37,8 +37,8 @@ from weft.compiler.target.cpu.library.reflectors import (
     count_blocks,
     scratch_of_blocks,
 )
-from weft.compiler.target.cpu.library.writer import Pieces, Writer, family
-from weft.compiler.target.library_call import Array, LibraryCall, get_arrays
+from weft.compiler.target.cpu.library.writer import Pieces, RoutineWriter, family
+from weft.compiler.target.library_call import DenseArray, LibraryCall, get_arrays
 from weft.compiler.target.llvm import Value, constant, i32, i64
 from weft.ir.jaxpr import Equation
 
@@ -48,7 +48,7 @@ LEAST_STEPS = 128
 PARTS = 2 * MERGES
 
 
-def _fail(w: Writer) -> None:
+def _fail(w: RoutineWriter) -> None:
     w.fill_nan(w.results[0], w.f.mul(w["size"], w["count"]))
     w.fill_nan(w.results[1], w["count"], w.element.real)
 
@@ -60,7 +60,7 @@ def _fail(w: Writer) -> None:
     scratch=["matrix", "values", "work", "reals", "integers"],
     fields=["size", "triangle", "start", "count", "work size", "real size", "integer size"],
 )
-def eigh(w: Writer) -> None:
+def eigh(w: RoutineWriter) -> None:
     """Compute `count` eigenvectors and eigenvalues from index `start` on; nan if an element of the matrix is not
     finite."""
     f, (x,), (vectors, values) = w.f, w.operands, w.results
@@ -101,7 +101,7 @@ def scale(p: Pieces, reals: Value, count: Value, multiplier: Value) -> None:
         store(p, p.f.fmul(load(p, reals, n), multiplier), reals, n)
 
 
-def choose_multiplier(w: Writer, found: Value) -> Value:
+def choose_multiplier(w: RoutineWriter, found: Value) -> Value:
     """Return the factor for the matrix that brings its largest magnitude, `found`, into LAPACK's safe range for
     squares."""
     f, element = w.f, w.element.float
@@ -129,7 +129,7 @@ def _solve(p: Pieces, captured: Mapping[str, Value], item: Value) -> None:
         f.store(f.trunc(f.add(n, constant(1, i64)), i32), position, 4)
 
 
-def _sort(w: Writer, diagonal: Value, order: Value, size: Value) -> None:
+def _sort(w: RoutineWriter, diagonal: Value, order: Value, size: Value) -> None:
     """Sort the positions of eigenvalues by an insertion sort. Apart from rounding errors they are in order, so each
     moves past few others, if any."""
     f, none, one = w.f, constant(0, i64), constant(1, i64)
@@ -191,7 +191,7 @@ def _transform(p: Pieces, captured: Mapping[str, Value], item: Value) -> None:
         "size", "start", "count", "blocks", "panels", "reduction size", "part work", "part integers",
     ],
 )  # fmt: skip
-def eigh_steps(w: Writer) -> None:
+def eigh_steps(w: RoutineWriter) -> None:
     """Compute `eigh` from the lower triangle, in steps that threads share."""
     f, (x,), (vectors, values) = w.f, w.operands, w.results
     size, none, one = w["size"], constant(0, i64), constant(1, i64)
@@ -303,7 +303,7 @@ def plan_eigh(equation: Equation) -> LibraryCall:
     return plan_batched(eigh, equation, fields, scratch, work=9 * size**3 + ITERATION_WORK, in_place=same)
 
 
-def _plan_steps(equation: Equation, x: Array, start: int, end: int) -> LibraryCall:
+def _plan_steps(equation: Equation, x: DenseArray, start: int, end: int) -> LibraryCall:
     size, count = x.shape[-1], end - start
     asked = Work(x.dtype, "sytrd")
     some, work = asked.some, asked.elements()

@@ -11,7 +11,7 @@ from weft.base.errors import InternalError
 from weft.compiler.target.cpu.library.batches import MOST, TooLarge
 from weft.compiler.target.cpu.library.writer import LETTERS
 from weft.compiler.target.library_call import LibraryCall, get_arrays
-from weft.compiler.target.matmuls import Matmul, plan_as_matmul, reading
+from weft.compiler.target.matmuls import StridedMatmul, plan_as_matmul, reading
 from weft.ir.jaxpr import Equation
 
 # The result of a matmul is computed in tiles that depend on nothing but its shape. Each tile packs its operands, so
@@ -59,7 +59,7 @@ def plan_matmul(equation: Equation) -> LibraryCall:
     )
 
 
-def _matrix(matmul: Matmul) -> tuple[str, list[int], int]:
+def _matrix(matmul: StridedMatmul) -> tuple[str, list[int], int]:
     rows, columns, summed = matmul.rows, matmul.columns, matmul.summed
     lhs_transposed, lhs_stride = reading(rows, summed, "lhs")
     rhs_transposed, rhs_stride = reading(summed, columns, "rhs")
@@ -104,7 +104,7 @@ def _even(size: int, pieces: int) -> int:
     return min(size, -(-size // pieces // 32) * 32)
 
 
-def _vector(matmul: Matmul) -> tuple[str, list[int], int]:
+def _vector(matmul: StridedMatmul) -> tuple[str, list[int], int]:
     rows, columns, summed = matmul.rows, matmul.columns, matmul.summed
     if columns.size == 1:  # a matrix times a column
         outputs, matrix, step, vector_stride, out_stride = rows, "lhs", rows.lhs, summed.rhs, rows.out

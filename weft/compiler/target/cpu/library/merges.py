@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from weft.compiler.target.cpu.library.writer import Pieces, Writer
+from weft.compiler.target.cpu.library.writer import Pieces, RoutineWriter
 from weft.compiler.target.llvm import Function, Value, constant, double, i32, i64
 
 # Number of merges in the first level.
@@ -69,7 +69,7 @@ def integers_of_merges(size: int) -> int:
     return max(c * (3 * n + max(n, KINDS)) for c, n in zip(counts, (-(-size // c) for c in counts), strict=True))
 
 
-def merge_level(w: Writer, captured: Mapping[str, Value], merges: Value) -> None:
+def merge_level(w: RoutineWriter, captured: Mapping[str, Value], merges: Value) -> None:
     """Run all merges of a level, from `MERGES` in the first level to one in the last. Eigenvalues are not sorted;
     `order` has their positions, counted from 1 in each merge. `captured` has the arrays, and `counts`."""
     f, one, size = w.f, constant(1, i64), captured["size"]

@@ -22,7 +22,7 @@ else:
     texts = lazy("weft.compiler.target.cpu.library.texts")
 
 _lock = RenewedLock()
-_libraries: dict[str, link.Library] = {}
+_libraries: dict[str, link.LoadedCode] = {}
 
 
 def address(routine: str) -> int:

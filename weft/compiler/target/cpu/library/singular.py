@@ -20,8 +20,8 @@ from weft.compiler.target.cpu.library.reflectors import (
     count_blocks,
     scratch_of_blocks,
 )
-from weft.compiler.target.cpu.library.writer import Pieces, Writer, family
-from weft.compiler.target.library_call import Array, LibraryCall, get_arrays
+from weft.compiler.target.cpu.library.writer import Pieces, RoutineWriter, family
+from weft.compiler.target.library_call import DenseArray, LibraryCall, get_arrays
 from weft.compiler.target.llvm import Value, constant, i64
 from weft.ir.jaxpr import Equation
 
@@ -31,7 +31,7 @@ LEAST_STEPS = 128
 BELOW = {"left": 0, "right": 1}
 
 
-def write_svd(w: Writer) -> None:
+def write_svd(w: RoutineWriter) -> None:
     """Write `count` singular values from index `start` on, in descending order, and their vectors, if these are
     results.
 
@@ -74,13 +74,13 @@ _SVD: dict[str, Any] = {
 
 
 @family("singular_values", operands=1, results=1, **_SVD)
-def singular_values(w: Writer) -> None:
+def singular_values(w: RoutineWriter) -> None:
     """Compute singular values alone."""
     write_svd(w)
 
 
 @family("svd", operands=1, results=3, **_SVD)
-def svd(w: Writer) -> None:
+def svd(w: RoutineWriter) -> None:
     """Compute singular values, left vectors (columns) and right vectors (rows, conjugated)."""
     write_svd(w)
 
@@ -137,7 +137,7 @@ def _transform(p: Pieces, captured: Mapping[str, Value], item: Value) -> None:
     ],
     fields=["size", "start", "count", "left blocks", "right blocks", "panels", "work size"],
 )  # fmt: skip
-def svd_steps(w: Writer) -> None:
+def svd_steps(w: RoutineWriter) -> None:
     """Compute `svd` of square real matrices, in steps that threads share."""
     f, (x,), (values, left, right) = w.f, w.operands, w.results
     size, count, none, one = w["size"], w["count"], constant(0, i64), constant(1, i64)
@@ -181,7 +181,7 @@ def svd_steps(w: Writer) -> None:
     w.unless(f.not_(f.fcmp("olt", magnitude, constant(float("inf"), element))), work, fail)
 
 
-def _plan_steps(equation: Equation, x: Array, start: int, end: int) -> LibraryCall:
+def _plan_steps(equation: Equation, x: DenseArray, start: int, end: int) -> LibraryCall:
     size, count = x.shape[-1], end - start
     asked = Work(x.dtype, "gebrd")
     some, work = asked.some, asked.elements()

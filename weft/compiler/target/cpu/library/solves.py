@@ -7,7 +7,7 @@ memory of b, without copies.
 from __future__ import annotations
 
 from weft.compiler.target.cpu.library.batches import plan_batched
-from weft.compiler.target.cpu.library.writer import Writer, family
+from weft.compiler.target.cpu.library.writer import RoutineWriter, family
 from weft.compiler.target.lanes import Lane, Lanes
 from weft.compiler.target.library_call import LibraryCall, get_arrays
 from weft.compiler.target.llvm import Value, constant, i32, i64
@@ -17,10 +17,10 @@ from weft.ir.jaxpr import Equation
 WIDTH = 256
 
 
-class Block:
+class RightHandSides:
     """Right-hand sides of one part: `rows` times `columns` elements, and the row stride in elements."""
 
-    def __init__(self, w: Writer, left: bool) -> None:
+    def __init__(self, w: RoutineWriter, left: bool) -> None:
         f = w.f
         first = f.mul(w.part, w["width"])
         count = f.smin(f.sub(w["others"], first), w["width"])
@@ -31,16 +31,16 @@ class Block:
             self.rows, self.columns, self.stride = count, w["size"], w["size"]
             self.offset = f.mul(first, w["size"])
 
-    def row(self, w: Writer, pointer: Value, index: Value) -> Value:
+    def row(self, w: RoutineWriter, pointer: Value, index: Value) -> Value:
         """Return the address of a row of the block."""
         return w.at(pointer, w.f.add(self.offset, w.f.mul(index, self.stride)))
 
-    def copy(self, w: Writer, target: Value, source: Value) -> None:
+    def copy(self, w: RoutineWriter, target: Value, source: Value) -> None:
         """Copy the block, unless source and target are the same."""
         with w.f.when(w.f.icmp("ne", target, source)), w.f.loop(constant(0, i64), self.rows) as n:
             w.copy(self.row(w, target, n), self.row(w, source, n), self.columns)
 
-    def conjugate(self, w: Writer, pointer: Value) -> None:
+    def conjugate(self, w: RoutineWriter, pointer: Value) -> None:
         """Replace the block by its complex conjugate."""
         f, float = w.f, w.element.float
         align = float.bits // 8
@@ -50,7 +50,7 @@ class Block:
                 address = f.offset(w.at(row, m), float, 1)
                 f.store(f.fneg(f.load(float, address, align)), address, align)
 
-    def solve(self, w: Writer, a: Value, pointer: Value, *flags: Value | str) -> None:
+    def solve(self, w: RoutineWriter, a: Value, pointer: Value, *flags: Value | str) -> None:
         """Solve with a triangular matrix in place. Flags are BLAS's uplo, trans and diag."""
         sizes = (self.count, w["size"]) if self.left else (w["size"], self.count)
         one, start = w.scalar("one", 1.0), w.at(pointer, self.offset)
@@ -58,10 +58,10 @@ class Block:
         w.blas("trsm", side, *flags, *sizes, one, a, w["size"], start, self.stride)
 
 
-def write_triangular(w: Writer, left: bool) -> None:
+def write_triangular(w: RoutineWriter, left: bool) -> None:
     """Write the x with op(a) x = b, or x op(a) = b; only one triangle of a is read."""
     (a, b), (out,) = w.operands, w.results
-    block = Block(w, left)
+    block = RightHandSides(w, left)
     block.copy(w, out, b)
     conjugated = w.f.icmp("ne", w["conjugated"], constant(0, i64))
     if w.element.is_complex:  # conj(a) x = b is a conj(x) = conj(b)
@@ -77,13 +77,13 @@ _FIELDS = ["size", "others", "width", "triangle", "transpose", "unit", "conjugat
 
 
 @family("triangular_left", operands=2, results=1, fields=_FIELDS)
-def triangular_left(w: Writer) -> None:
+def triangular_left(w: RoutineWriter) -> None:
     """Solve op(a) x = b."""
     write_triangular(w, left=True)
 
 
 @family("triangular_right", operands=2, results=1, fields=_FIELDS)
-def triangular_right(w: Writer) -> None:
+def triangular_right(w: RoutineWriter) -> None:
     """Solve x op(a) = b."""
     write_triangular(w, left=False)
 
@@ -110,7 +110,7 @@ def plan_triangular(equation: Equation) -> LibraryCall:
     return plan_batched(routine, equation, fields, work=work, parts=parts, in_place=[(1, 0)])
 
 
-def _load_row(w: Writer, permutation: Value, index: Value) -> Value:
+def _load_row(w: RoutineWriter, permutation: Value, index: Value) -> Value:
     """Load an element of the permutation, clamped to the rows of the matrix whatever its value."""
     f, size = w.f, w["size"]
     row = f.sext(f.load(i32, f.offset(permutation, i32, index), 4), i64)
@@ -119,10 +119,10 @@ def _load_row(w: Writer, permutation: Value, index: Value) -> Value:
 
 
 @family("factored", operands=4, results=1, fields=["size", "others", "width"])
-def solve_factored(w: Writer) -> None:
+def solve_factored(w: RoutineWriter) -> None:
     """Solve a x = b with the factors of a: permute rows, then solve with L, then with U."""
     (_, lu_matrix, permutation, b), (out,) = w.operands, w.results
-    block = Block(w, left=True)
+    block = RightHandSides(w, left=True)
     with w.f.loop(constant(0, i64), w["size"]) as n:
         w.copy(block.row(w, out, n), block.row(w, b, _load_row(w, permutation, n)), block.columns)
     block.solve(w, lu_matrix, out, "U", "N", "U")
@@ -130,11 +130,11 @@ def solve_factored(w: Writer) -> None:
 
 
 @family("factored_transposed", operands=4, results=1, scratch=["solution"], fields=["size", "others", "width"])
-def solve_factored_transpose(w: Writer) -> None:
+def solve_factored_transpose(w: RoutineWriter) -> None:
     """Solve aᵀ x = b with the factors of a: solve with Uᵀ, then with Lᵀ, then apply the inverse permutation to the
     rows."""
     (_, lu_matrix, permutation, b), (out,) = w.operands, w.results
-    block, solution = Block(w, left=True), w.scratch["solution"]
+    block, solution = RightHandSides(w, left=True), w.scratch["solution"]
     block.copy(w, solution, b)
     block.solve(w, lu_matrix, solution, "L", "T", "N")
     block.solve(w, lu_matrix, solution, "U", "T", "U")
@@ -163,7 +163,7 @@ def plan_linear_solve(equation: Equation) -> LibraryCall:
     scratch=["lower", "middle", "upper", "matrix"],
     fields=["size", "columns"],
 )
-def tridiagonal_solve(w: Writer) -> None:
+def tridiagonal_solve(w: RoutineWriter) -> None:
     """Solve T x = b; the result is nan if T is singular."""
     f, (lower, middle, upper, b), (out,) = w.f, w.operands, w.results
     size, columns, matrix = w["size"], w["columns"], w.scratch["matrix"]
@@ -182,7 +182,7 @@ def tridiagonal_solve(w: Writer) -> None:
 
 
 @family("tridiagonal_solve_one", operands=4, results=1, fields=["columns"])
-def tridiagonal_solve_one(w: Writer) -> None:
+def tridiagonal_solve_one(w: RoutineWriter) -> None:
     """Solve for matrices of one element by division: infinite or nan if it is zero."""
     f, (_, middle, _, b), (out,) = w.f, w.operands, w.results
     lanes, align = Lanes(f, 1), w.element.float.bits // 8

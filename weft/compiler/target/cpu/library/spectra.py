@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from weft.compiler.target.cpu.library.batches import ITERATION_WORK, Work, plan_batched
-from weft.compiler.target.cpu.library.writer import Writer, family
+from weft.compiler.target.cpu.library.writer import RoutineWriter, family
 from weft.compiler.target.library_call import LibraryCall, get_arrays
 from weft.compiler.target.llvm import Value, constant, i64, ptr as pointer, zero
 from weft.ir.jaxpr import Equation
@@ -22,7 +22,7 @@ from weft.ir.jaxpr import Equation
     scratch=["matrix", "work"],
     fields=["size", "triangle", "work size"],
 )
-def tridiagonal(w: Writer) -> None:
+def tridiagonal(w: RoutineWriter) -> None:
     """Compute the tridiagonal form with its reflectors in one matrix, the diagonal, the off-diagonal, and the
     reflectors' coefficients tau."""
     (x,), (out, diagonal, beside, taus) = w.operands, w.results
@@ -45,7 +45,7 @@ def plan_tridiagonal(equation: Equation) -> LibraryCall:
     return plan_batched(tridiagonal, equation, fields, scratch, work=4 * size**3 / 3, in_place=[(0, 0)])
 
 
-def write_eig(w: Writer, left: bool, right: bool) -> None:
+def write_eig(w: RoutineWriter, left: bool, right: bool) -> None:
     """Write eigenvalues and the requested vectors, as complex numbers; nan if an element of the matrix is not
     finite."""
     f, (x,), (values, *vectors) = w.f, w.operands, w.results
@@ -86,18 +86,18 @@ def write_eig(w: Writer, left: bool, right: bool) -> None:
     w.unless(f.not_(w.is_finite(x, total)), work, fail)
 
 
-def _real(w: Writer, values: Value, index: Value) -> Value:
+def _real(w: RoutineWriter, values: Value, index: Value) -> Value:
     real = w.element.float
     return w.f.load(real, w.f.offset(values, real, index), real.bits // 8)
 
 
-def _store_pair(w: Writer, address: Value, real: Value, imaginary: Value) -> None:
+def _store_pair(w: RoutineWriter, address: Value, real: Value, imaginary: Value) -> None:
     align = real.type.bits // 8
     w.f.store(real, address, align)
     w.f.store(imaginary, w.f.offset(address, real.type, 1), align)
 
 
-def _write_pairs(w: Writer, target: Value, source: Value, imaginary: Value, size: Value) -> None:
+def _write_pairs(w: RoutineWriter, target: Value, source: Value, imaginary: Value, size: Value) -> None:
     """Write eigenvectors as complex numbers. For a pair of conjugate eigenvalues (the one with positive imaginary
     part first), LAPACK returns the real part of the first vector and then its imaginary part."""
     f = w.f
@@ -120,25 +120,25 @@ _EIG: dict[str, Any] = {
 
 
 @family("eig", operands=1, results=1, **_EIG)
-def eig(w: Writer) -> None:
+def eig(w: RoutineWriter) -> None:
     """Compute eigenvalues."""
     write_eig(w, left=False, right=False)
 
 
 @family("eig_left", operands=1, results=2, **_EIG)
-def eig_left(w: Writer) -> None:
+def eig_left(w: RoutineWriter) -> None:
     """Compute eigenvalues and left eigenvectors."""
     write_eig(w, left=True, right=False)
 
 
 @family("eig_right", operands=1, results=2, **_EIG)
-def eig_right(w: Writer) -> None:
+def eig_right(w: RoutineWriter) -> None:
     """Compute eigenvalues and right eigenvectors."""
     write_eig(w, left=False, right=True)
 
 
 @family("eig_both", operands=1, results=3, **_EIG)
-def eig_both(w: Writer) -> None:
+def eig_both(w: RoutineWriter) -> None:
     """Compute eigenvalues, left and right eigenvectors."""
     write_eig(w, left=True, right=True)
 
@@ -172,7 +172,7 @@ def plan_eig(equation: Equation) -> LibraryCall:
     return plan_batched(chosen, equation, fields, scratch, work=cost, in_place=same)
 
 
-def write_schur(w: Writer, vectors: bool) -> None:
+def write_schur(w: RoutineWriter, vectors: bool) -> None:
     """Write the Schur form and, if `vectors`, the unitary Schur vectors; nan if an element of the matrix is not
     finite."""
     f, (x,) = w.f, w.operands
@@ -210,13 +210,13 @@ _SCHUR: dict[str, Any] = {
 
 
 @family("schur", operands=1, results=1, **_SCHUR)
-def schur(w: Writer) -> None:
+def schur(w: RoutineWriter) -> None:
     """Compute the Schur form alone."""
     write_schur(w, vectors=False)
 
 
 @family("schur_vectors", operands=1, results=2, **_SCHUR)
-def schur_vectors(w: Writer) -> None:
+def schur_vectors(w: RoutineWriter) -> None:
     """Compute the Schur form and the Schur vectors."""
     write_schur(w, vectors=True)
 
@@ -247,7 +247,7 @@ def plan_schur(equation: Equation) -> LibraryCall:
 
 
 @family("hessenberg", operands=1, results=2, scratch=["matrix", "work"], fields=["size", "work size"])
-def hessenberg(w: Writer) -> None:
+def hessenberg(w: RoutineWriter) -> None:
     """Compute the Hessenberg form with the reflectors below it, and the reflectors' coefficients tau."""
     (x,), (out, taus) = w.operands, w.results
     size, matrix = w["size"], w.scratch["matrix"]

@@ -1,9 +1,9 @@
 """Writers of routines: loops over a batch of matrices around calls of BLAS and LAPACK.
 
-A `Family` is a routine for every dtype. It writes the computation of one matrix (or of a part of one) with a `Writer`,
-which has the addresses. The parameters of a call are in this order: the number of matrices, of tiles, of items in a
-tile, and of parts (items) of a matrix; for each operand and result the bytes between matrices, for each scratch buffer
-the bytes between tiles; then the fields of the family.
+A `RoutineFamily` is a routine for every dtype. It writes the computation of one matrix (or of a part of one) with a
+`RoutineWriter`, which has the addresses. The parameters of a call are in this order: the number of matrices, of
+tiles, of items in a tile, and of parts (items) of a matrix; for each operand and result the bytes between matrices,
+for each scratch buffer the bytes between tiles; then the fields of the family.
 """
 
 from __future__ import annotations
@@ -209,7 +209,7 @@ class Pieces(Fortran):
             self.f.store(self.f.sub(self.f.load(i32, address, 4), constant(1, i32)), address, 4)
 
 
-class Writer(Pieces):
+class RoutineWriter(Pieces):
     """Writer of one routine: addresses of the current matrix's operands, results and scratch buffers, and its
     parameters."""
 
@@ -217,7 +217,7 @@ class Writer(Pieces):
     results: list[Value]
     part: Value
 
-    def __init__(self, function: Function, element: ElementType, family: Family) -> None:
+    def __init__(self, function: Function, element: ElementType, family: RoutineFamily) -> None:
         super().__init__(function, element)
         self.family = family
         self.steps: dict[str, llvm.Module] = {}
@@ -303,11 +303,11 @@ class Writer(Pieces):
 
 
 @dataclass(frozen=True)
-class Family:
+class RoutineFamily:
     """Routine for all dtypes of LAPACK. `write` writes the computation of one item."""
 
     name: str
-    write: Callable[[Writer], None]
+    write: Callable[[RoutineWriter], None]
     operands: int
     results: int
     scratch: tuple[str, ...]
@@ -324,27 +324,27 @@ class Family:
         return f"weft_{self.name}_{LETTERS[np.dtype(dtype)]}{TILES if tiles else ''}"
 
 
-FAMILIES: dict[str, Family] = {}
+FAMILIES: dict[str, RoutineFamily] = {}
 
 
 def family(
     name: str, *, operands: int, results: int, scratch: Sequence[str] = (), fields: Sequence[str] = ()
-) -> Callable[[Callable[[Writer], None]], Family]:
+) -> Callable[[Callable[[RoutineWriter], None]], RoutineFamily]:
     """Register a function that writes one item as a family."""
 
-    def register(write: Callable[[Writer], None]) -> Family:
-        FAMILIES[name] = Family(name, write, operands, results, tuple(scratch), tuple(fields))
+    def register(write: Callable[[RoutineWriter], None]) -> RoutineFamily:
+        FAMILIES[name] = RoutineFamily(name, write, operands, results, tuple(scratch), tuple(fields))
         return FAMILIES[name]
 
     return register
 
 
-def write_family(found: Family, letter: str, target: Target) -> dict[str, str]:
+def write_family(found: RoutineFamily, letter: str, target: Target) -> dict[str, str]:
     """Return the modules of a routine by name: its plain and tiled forms in one module, and its steps."""
     module = llvm.Module(triple=target.triple, vector_bits=target.vector_bits or 128)
     parameters = [Parameter("table", ptr), Parameter("parameters", ptr), Parameter("tile", i64)]
     body = module.function("tile", i64, parameters, linkage="internal")
-    writer = Writer(body, ELEMENT_TYPES[letter], found)
+    writer = RoutineWriter(body, ELEMENT_TYPES[letter], found)
     writer.write()
     name = f"weft_{found.name}_{letter}"
 

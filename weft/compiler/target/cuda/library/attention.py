@@ -16,17 +16,17 @@ from typing import Any
 from weft.base import dtypes
 from weft.compiler.rewrite import new_equation
 from weft.compiler.target.cuda.library.attention_groups import (
+    AttentionMatch,
     Backward,
     Forward,
-    Match,
     backward_group,
     create_log_sums,
     forward_group,
 )
 from weft.compiler.target.cuda.library.attention_layouts import (
-    Operand,
-    Operands,
-    Result,
+    AttentionOperand,
+    AttentionOperands,
+    AttentionResult,
     find_result,
     get_axes,
     pack,
@@ -34,13 +34,13 @@ from weft.compiler.target.cuda.library.attention_layouts import (
 )
 from weft.compiler.target.cuda.library.attention_masks import Biases, with_biases
 from weft.compiler.target.cuda.library.attention_scores import (
-    Chain,
+    DefinitionChain,
     Scores,
     match_cotangents,
     match_scores,
     same_but_ones,
 )
-from weft.compiler.target.cuda.library.composites import Group, Reader, is_operation
+from weft.compiler.target.cuda.library.composites import EquationGroup, JaxprReader, is_operation
 from weft.compiler.target.target import Target
 from weft.ir.jaxpr import Equation, Jaxpr, Var
 from weft.ir.primitive import lookup
@@ -54,39 +54,39 @@ WIDTH_MULTIPLE, MOST_WIDTH, LEAST_POSITIONS = 8, 128, 64
 # -------------------------------------------------------------------------------------------------------------- search
 
 
-def with_attention(jaxpr: Jaxpr, target: Target) -> tuple[Jaxpr, list[Group]]:
+def with_attention(jaxpr: Jaxpr, target: Target) -> tuple[Jaxpr, list[EquationGroup]]:
     """Find all attention of a jaxpr and its cotangents; return a jaxpr whose masks and biases have the form that
     cuDNN adds, and the groups."""
     if not target.libraries.attention:
         return jaxpr, []
-    reader = Reader(jaxpr)
+    reader = JaxprReader(jaxpr)
     found = _searches(reader)
     others = [search for search in found if not search.scores.is_plain] if target.libraries.attention_bias else []
     changed = [match for match in (search.match() for search in others) if match]
     biases: Mapping[Any, Biases] = {}
     if changed:
         jaxpr, biases = with_biases(reader, changed)
-        found = _searches(Reader(jaxpr))
+        found = _searches(JaxprReader(jaxpr))
     usable = [s for s in found if s.scores.is_plain or s.scores.bias in biases]
     return jaxpr, [group for search in usable for group in search.groups(biases.get(search.scores.bias))]
 
 
-def _searches(reader: Reader) -> list[Search]:
+def _searches(reader: JaxprReader) -> list[AttentionSearch]:
     """Return a search for each softmax of a jaxpr."""
-    operands = Operands(reader)
+    operands = AttentionOperands(reader)
     scores = [match_scores(reader, e) for e in reader.jaxpr.eqns if is_operation(e, "div")]
-    return [Search(reader, operands, s) for s in scores if s is not None]
+    return [AttentionSearch(reader, operands, s) for s in scores if s is not None]
 
 
-class Search:
+class AttentionSearch:
     """Search for the equations around given attention scores."""
 
-    def __init__(self, reader: Reader, operands: Operands, scores: Scores) -> None:
+    def __init__(self, reader: JaxprReader, operands: AttentionOperands, scores: Scores) -> None:
         self.reader, self.operands, self.scores = reader, operands, scores
         self.queries, self.keys = (operands.operand(scores.product, side, "free") for side in (0, 1))
         self.weighted, self.conversions = _follow_conversions(reader, scores)
 
-    def match(self) -> Match | None:
+    def match(self) -> AttentionMatch | None:
         """Return the attention with these scores, or None if other equations read what cuDNN does not compute."""
         if self.queries is None or self.keys is None or self.queries.dtype not in TYPES:
             return None
@@ -112,14 +112,14 @@ class Search:
                 if not of_scores or v not in of_scores:
                     return None
                 needed = v
-        return Match(self.scores, forward, backward, needed)
+        return AttentionMatch(self.scores, forward, backward, needed)
 
     def forward_equations(self, forward: Forward) -> list[Equation]:
         """Return the equations of the forward pass."""
         before = [*self.scores.chain.members.values(), *forward.weighted]
         return [*before, forward.contraction, *forward.out.equations]
 
-    def groups(self, biases: Biases | None) -> list[Group]:
+    def groups(self, biases: Biases | None) -> list[EquationGroup]:
         """Return the groups of equations of the forward and backward calls with these biases; empty if attention
         does not match."""
         match = self.match()
@@ -143,7 +143,7 @@ class Search:
         match = match._replace(backward=backward, bias=second[0], of_scores=of_scores)
         return [*groups, backward_group(match, stats, (*second[1], *again))]
 
-    def written(self, match: Match) -> tuple[Var | None, list[Equation]]:
+    def written(self, match: AttentionMatch) -> tuple[Var | None, list[Equation]]:
         """Return the cotangent of scores in the dtype that cuDNN writes, if other equations read it, and the
         conversion to that dtype."""
         value, dtype = match.of_scores, match.forward.out.value.aval.dtype  # type: ignore[attr-defined]
@@ -159,7 +159,7 @@ class Search:
 
     # -- forward ---------------------------------------------------------------------------------------------------
 
-    def forward(self, q: Operand, k: Operand, backward: Backward | None) -> Forward | None:
+    def forward(self, q: AttentionOperand, k: AttentionOperand, backward: Backward | None) -> Forward | None:
         """Match the forward pass with these scores."""
         cuts = tuple(e for side in (0, 1) for e in self.operands.equations(self.scores.product, side, "free"))
         for contraction in self.reader.readers.get(self.weighted, ()):
@@ -176,7 +176,9 @@ class Search:
                 return Forward((q, k, v), out, contraction, self.conversions, cuts, [])
         return None if backward is None else self.create_forward(q, k, backward, cuts)
 
-    def create_forward(self, q: Operand, k: Operand, backward: Backward, cuts: tuple[Equation, ...]) -> Forward | None:
+    def create_forward(
+        self, q: AttentionOperand, k: AttentionOperand, backward: Backward, cuts: tuple[Equation, ...]
+    ) -> Forward | None:
         """Create the forward pass if the program has only its cotangents."""
         product = backward.cotangents.product
         v = self.operands.operand(product, 1, "free")
@@ -205,10 +207,10 @@ class Search:
 
     # -- backward --------------------------------------------------------------------------------------------------
 
-    def backward(self, q: Operand, k: Operand) -> Backward | None:
+    def backward(self, q: AttentionOperand, k: AttentionOperand) -> Backward | None:
         """Match the cotangents of q, k and v, as far as the program has them."""
         for contraction, side in self.find_contractions(k, "keys") + self.find_contractions(q, "queries"):
-            chain = Chain(self.reader)
+            chain = DefinitionChain(self.reader)
             of_scores = chain.source(contraction.invars[1 - side])
             cotangents = match_cotangents(chain, self.scores, of_scores)
             cotangent = None if cotangents is None else self.operands.operand(cotangents.product, 0, "free")
@@ -230,7 +232,7 @@ class Search:
             return Backward(cotangents, cotangent, (dq, dk, dv), list(chain.members.values()), tuple(cuts))
         return None
 
-    def find_contractions(self, array: Operand, along: str) -> list[tuple[Equation, int]]:
+    def find_contractions(self, array: AttentionOperand, along: str) -> list[tuple[Equation, int]]:
         """Return the contractions of an array, along its positions, with scores along `along`; and the operand side
         of the array."""
         return [
@@ -240,7 +242,9 @@ class Search:
             if self.operands.operand(e, side, "contracted") == array and _along(e, 1 - side) == along
         ]
 
-    def contraction(self, chain: Chain, array: Operand, along: str, scores: Any) -> tuple[Equation, int] | None:
+    def contraction(
+        self, chain: DefinitionChain, array: AttentionOperand, along: str, scores: Any
+    ) -> tuple[Equation, int] | None:
         """Return the contraction of an array with these scores, and the operand side of the array."""
         for equation, side in self.find_contractions(array, along):
             before = dict(chain.members)
@@ -259,7 +263,7 @@ def _along(contraction: Equation, side: int) -> str:
     return "keys" if summed == wide[-1:] else "queries" if summed == wide[-2:-1] else ""
 
 
-def _follow_conversions(reader: Reader, scores: Scores) -> tuple[Var, list[Equation]]:
+def _follow_conversions(reader: JaxprReader, scores: Scores) -> tuple[Var, list[Equation]]:
     """Follow conversions of the probabilities up to the contraction with v; return the last value and the
     conversions."""
     value = scores.probabilities
@@ -276,7 +280,7 @@ def _follow_conversions(reader: Reader, scores: Scores) -> tuple[Var, list[Equat
         value = found[0].outvars[0]
 
 
-def _fits(q: Operand, k: Operand, v: Operand, out: Result) -> bool:
+def _fits(q: AttentionOperand, k: AttentionOperand, v: AttentionOperand, out: AttentionResult) -> bool:
     """Return whether the shapes are consistent and cuDNN has kernels for them."""
     layouts = (q.layout, k.layout, v.layout, out.layout)
     same = len({(layout.batch, layout.width) for layout in layouts}) == 1 and q.dtype == k.dtype == v.dtype

@@ -11,10 +11,10 @@ import numpy as np
 from weft.base import dtypes
 from weft.base.dataclass import dataclass
 from weft.compiler.rewrite import new_equation
-from weft.compiler.target.cuda.library.attention_layouts import Operand, Result
+from weft.compiler.target.cuda.library.attention_layouts import AttentionOperand, AttentionResult
 from weft.compiler.target.cuda.library.attention_scores import Cotangents, Scores
 from weft.compiler.target.cuda.library.calls import AttentionCall, dtype_index
-from weft.compiler.target.cuda.library.composites import Composite, Group
+from weft.compiler.target.cuda.library.composites import EquationGroup, LibraryComposite
 from weft.compiler.target.library_call import LibraryCall
 from weft.ir.jaxpr import Equation, Var
 from weft.ir.primitive import lookup
@@ -23,7 +23,7 @@ ROUTINE = "cudnn_attention"
 
 
 @dataclass(frozen=True)
-class LibraryAttention(Composite):
+class LibraryAttention(LibraryComposite):
     """Attention or its cotangents, with sizes and strides. `scratch` lists temporary buffers in bytes."""
 
     call: AttentionCall
@@ -42,8 +42,8 @@ class Backward(NamedTuple):
     program has them, and all equations from scores on."""
 
     cotangents: Cotangents
-    cotangent: Operand
-    results: tuple[Result | None, Result | None, Result | None]
+    cotangent: AttentionOperand
+    results: tuple[AttentionResult | None, AttentionResult | None, AttentionResult | None]
     equations: list[Equation]
     cuts: tuple[Equation, ...]
 
@@ -52,15 +52,15 @@ class Forward(NamedTuple):
     """Matched forward pass: q, k and v, the contraction with v and its result. `computed` are new equations, if the
     program has cotangents only."""
 
-    operands: tuple[Operand, Operand, Operand]
-    out: Result
+    operands: tuple[AttentionOperand, AttentionOperand, AttentionOperand]
+    out: AttentionResult
     contraction: Equation
     weighted: list[Equation]  # conversions of probabilities
     cuts: tuple[Equation, ...]
     computed: list[Equation]
 
 
-class Match(NamedTuple):
+class AttentionMatch(NamedTuple):
     """Attention that cuDNN computes, with its cotangents if the program has them."""
 
     scores: Scores
@@ -95,7 +95,7 @@ def create_log_sums(scores: Scores) -> tuple[list[Equation], Var]:
     return added, added[-1].outvars[0]
 
 
-def forward_group(match: Match, stats: Var, equations: tuple[Equation, ...]) -> Group:
+def forward_group(match: AttentionMatch, stats: Var, equations: tuple[Equation, ...]) -> EquationGroup:
     """Return the group of the forward call."""
     forward = match.forward
     arrays = [(a.array, a.first) for a in forward.operands]
@@ -106,10 +106,12 @@ def forward_group(match: Match, stats: Var, equations: tuple[Equation, ...]) -> 
     slots += [(len(inputs), 0), (len(inputs) + 1, 0)]
     slots += [(inputs.index(array), 0) for array, _ in biases]
     layouts = [a.layout.strides for a in (*forward.operands, forward.out)]
-    return Group(equations, inputs, results, match.scores.product, LibraryAttention(_call(match, slots, layouts)))
+    return EquationGroup(
+        equations, inputs, results, match.scores.product, LibraryAttention(_call(match, slots, layouts))
+    )
 
 
-def backward_group(match: Match, stats: Var, equations: tuple[Equation, ...]) -> Group:
+def backward_group(match: AttentionMatch, stats: Var, equations: tuple[Equation, ...]) -> EquationGroup:
     """Return the group of the backward call. Unused cotangents are written to scratch memory."""
     forward, backward = match.forward, match.backward
     assert backward is not None
@@ -139,10 +141,10 @@ def backward_group(match: Match, stats: Var, equations: tuple[Equation, ...]) ->
     slots += [(inputs.index(array), 0) for array, _ in biases]
     slots += [(len(inputs) + results.index(value), 0) for value in of_scores]
     call = _call(match, slots, layouts, backward=True)
-    return Group(equations, inputs, results, match.scores.product, LibraryAttention(call, tuple(scratch)))
+    return EquationGroup(equations, inputs, results, match.scores.product, LibraryAttention(call, tuple(scratch)))
 
 
-def _dense(operand: Operand) -> tuple[int, int, int]:
+def _dense(operand: AttentionOperand) -> tuple[int, int, int]:
     """Return the strides of a dense array of the operand's shape."""
     _, positions, width, _ = operand.layout
     heads = (1, 1, *operand.layout.batch)[-1]
@@ -150,7 +152,7 @@ def _dense(operand: Operand) -> tuple[int, int, int]:
 
 
 def _call(
-    match: Match, slots: Sequence[tuple[int, int]], layouts: Sequence[Sequence[int]], backward: bool = False
+    match: AttentionMatch, slots: Sequence[tuple[int, int]], layouts: Sequence[Sequence[int]], backward: bool = False
 ) -> AttentionCall:
     q, k, _ = match.forward.operands
     batch = (1, 1, *q.layout.batch)[-2:]

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from weft.base.dataclass import dataclass
-from weft.compiler.target.cuda.library.composites import Reader, is_literal, is_operation
-from weft.compiler.target.cuda.library.views import View, dense_view, find_view, reshape_strides
+from weft.compiler.target.cuda.library.composites import JaxprReader, is_literal, is_operation
+from weft.compiler.target.cuda.library.views import ArrayView, dense_view, find_view, reshape_strides
 from weft.compiler.target.matmuls import get_strides
 from weft.ir.jaxpr import Equation, Var
 from weft.primitives.contraction.contract import free_axes
@@ -17,7 +17,7 @@ from weft.primitives.contraction.contract import free_axes
 MULTIPLE = 8
 
 
-class Layout(NamedTuple):
+class AttentionLayout(NamedTuple):
     """Layout of an array in a contraction: sizes of batch dimensions, positions and width (the head dimension), and
     the strides of batch, heads and positions."""
 
@@ -29,7 +29,7 @@ class Layout(NamedTuple):
 
 def get_layout(
     shape: Sequence[int], strides: Sequence[int], batch: Sequence[int], positions: Sequence[int], width: Sequence[int]
-) -> Layout | None:
+) -> AttentionLayout | None:
     """Return the layout of an array given its axes, or None if it has none: at most two batch dimensions, one of
     positions, and a contiguous width; dimensions of size 1 do not count."""
     batched, along, across = ([n for n in axes if shape[n] != 1] for axes in (batch, positions, width))
@@ -39,10 +39,10 @@ def get_layout(
     steps = [strides[n] for n in batched]
     head = steps[-1] if steps else shape[along[0]] * shape[across[0]]
     first = steps[0] if len(steps) == 2 else head * math.prod(sizes)
-    return Layout(sizes, shape[along[0]], shape[across[0]], (first, head, strides[along[0]]))
+    return AttentionLayout(sizes, shape[along[0]], shape[across[0]], (first, head, strides[along[0]]))
 
 
-class Axes(NamedTuple):
+class ContractionAxes(NamedTuple):
     """Axes of an operand of a contraction: batch axes in the order of the result, contracted, and free."""
 
     batch: tuple[int, ...]
@@ -50,11 +50,11 @@ class Axes(NamedTuple):
     free: tuple[int, ...]
 
 
-def get_axes(contraction: Equation, side: int) -> Axes:
+def get_axes(contraction: Equation, side: int) -> ContractionAxes:
     """Return the axes of the operand on one side of a contraction."""
     dimensions = contraction.params["dimension_numbers"]
     ranks = [len(a.aval.shape) for a in contraction.invars]  # type: ignore[attr-defined]
-    return Axes(dimensions[1][side], dimensions[0][side], free_axes(ranks[0], ranks[1], dimensions)[side])
+    return ContractionAxes(dimensions[1][side], dimensions[0][side], free_axes(ranks[0], ranks[1], dimensions)[side])
 
 
 def wide_axes(atom: Any, axes: Sequence[int]) -> list[int]:
@@ -66,27 +66,27 @@ def wide_axes(atom: Any, axes: Sequence[int]) -> list[int]:
 
 
 @dataclass(frozen=True)
-class Operand:
+class AttentionOperand:
     """Array of vectors that a contraction reads; equal operands are the same vectors in the same memory."""
 
     array: Var
     first: int
-    layout: Layout
+    layout: AttentionLayout
 
     @property
     def dtype(self) -> Any:
         return self.array.aval.dtype  # type: ignore[attr-defined]
 
 
-class Operands:
+class AttentionOperands:
     """Operands of a jaxpr's contractions, each analysed once."""
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: JaxprReader) -> None:
         self.reader = reader
         self.contractions = [e for e in reader.jaxpr.eqns if is_operation(e, "dot_general")]
-        self._known: dict[tuple[int, int, str], tuple[Operand, tuple[Equation, ...]] | None] = {}
+        self._known: dict[tuple[int, int, str], tuple[AttentionOperand, tuple[Equation, ...]] | None] = {}
 
-    def operand(self, contraction: Equation, side: int, positions: str) -> Operand | None:
+    def operand(self, contraction: Equation, side: int, positions: str) -> AttentionOperand | None:
         """Return an operand whose positions are on its `contracted` or `free` axes; the width is on the others."""
         found = self._found(contraction, side, positions)
         return None if found is None else found[0]
@@ -96,13 +96,17 @@ class Operands:
         found = self._found(contraction, side, positions)
         return () if found is None else found[1]
 
-    def _found(self, contraction: Equation, side: int, positions: str) -> tuple[Operand, tuple[Equation, ...]] | None:
+    def _found(
+        self, contraction: Equation, side: int, positions: str
+    ) -> tuple[AttentionOperand, tuple[Equation, ...]] | None:
         key = (id(contraction), side, positions)
         if key not in self._known:
             self._known[key] = self._look(contraction, side, positions)
         return self._known[key]
 
-    def _look(self, contraction: Equation, side: int, positions: str) -> tuple[Operand, tuple[Equation, ...]] | None:
+    def _look(
+        self, contraction: Equation, side: int, positions: str
+    ) -> tuple[AttentionOperand, tuple[Equation, ...]] | None:
         atom = contraction.invars[side]
         if type(atom) is not Var:
             return None
@@ -112,11 +116,11 @@ class Operands:
         for view in (find_view(self.reader, atom), dense_view(atom)):
             layout = get_layout(shape, view.strides, axes.batch, along, across)
             if layout is not None and _is_aligned(view, layout):
-                return Operand(view.array, view.first, layout), view.equations
+                return AttentionOperand(view.array, view.first, layout), view.equations
         return None
 
 
-def _is_aligned(view: View, layout: Layout) -> bool:
+def _is_aligned(view: ArrayView, layout: AttentionLayout) -> bool:
     return not any(n % MULTIPLE for n in (view.first, *layout.strides)) and type(view.array) is Var
 
 
@@ -124,13 +128,13 @@ def _is_aligned(view: View, layout: Layout) -> bool:
 
 
 @dataclass(frozen=True)
-class Result:
+class AttentionResult:
     """Result of a contraction after the equations that follow it: the array it is written to, the first element, the
     layout, and the equations."""
 
     value: Var
     first: int
-    layout: Layout
+    layout: AttentionLayout
     equations: tuple[Equation, ...]
     contraction: Equation
     # Axis of the contraction's result for each dimension of the array, and the operand side of the positions.
@@ -138,7 +142,7 @@ class Result:
     positions_side: int
 
 
-def find_result(reader: Reader, contraction: Equation, dtype: Any, positions_side: int) -> Result | None:
+def find_result(reader: JaxprReader, contraction: Equation, dtype: Any, positions_side: int) -> AttentionResult | None:
     """Return a result after the transposes and conversions that follow it, if no other equation reads the values
     before them. Positions are the free axes of the operand on one side, the width those of the other."""
     (result,) = contraction.outvars
@@ -155,12 +159,12 @@ def find_result(reader: Reader, contraction: Equation, dtype: Any, positions_sid
     layout = _written(contraction, order, positions_side, get_strides(value.aval.shape))  # type: ignore[attr-defined]
     if layout is None:
         return None
-    return Result(value, 0, layout, tuple(after), contraction, tuple(order), positions_side)
+    return AttentionResult(value, 0, layout, tuple(after), contraction, tuple(order), positions_side)
 
 
 def _written(
     contraction: Equation, order: Sequence[int], positions_side: int, value_strides: Sequence[int]
-) -> Layout | None:
+) -> AttentionLayout | None:
     """Return the layout in which a contraction writes its result, given the order and strides of dimensions."""
     strides = [0] * len(order)
     for axis, stride in zip(order, value_strides, strict=True):
@@ -175,7 +179,7 @@ def _written(
     return get_layout(sizes, strides, range(batch), free[positions_side], free[1 - positions_side])
 
 
-def pack(reader: Reader, results: Sequence[Result]) -> list[Result]:
+def pack(reader: JaxprReader, results: Sequence[AttentionResult]) -> list[AttentionResult]:
     """Combine results that are zero-padded and added into one array, each covering a slice of it (the cotangents of
     slices), into writes to that array. Otherwise return the results unchanged."""
     pads = [pad for pad in (_find_pad(reader, result) for result in results) if pad is not None]
@@ -185,7 +189,7 @@ def pack(reader: Reader, results: Sequence[Result]) -> list[Result]:
     if whole is None:
         return list(results)
     strides = get_strides(whole.aval.shape)
-    found: list[Result] = []
+    found: list[AttentionResult] = []
     for result, (pad, reshapes) in zip(results, pads, strict=True):
         low = [before for before, _, _ in pad.params["padding_config"]]
         first = sum(n * stride for n, stride in zip(low, strides, strict=True))
@@ -195,11 +199,13 @@ def pack(reader: Reader, results: Sequence[Result]) -> list[Result]:
         if not layout or any(n % MULTIPLE for n in (first, *layout.strides)):
             return list(results)
         equations = (*result.equations, *reshapes, pad, *additions)
-        found.append(Result(whole, first, layout, equations, result.contraction, result.order, result.positions_side))
+        found.append(
+            AttentionResult(whole, first, layout, equations, result.contraction, result.order, result.positions_side)
+        )
     return found
 
 
-def _find_pad(reader: Reader, result: Result) -> tuple[Equation, list[Equation]] | None:
+def _find_pad(reader: JaxprReader, result: AttentionResult) -> tuple[Equation, list[Equation]] | None:
     """Return the equation that pads a result with zeros, its only reader, and the reshapes before."""
     value, reshapes = result.value, []
     while (found := reader.only_reader(value, "reshape")) is not None:
@@ -212,7 +218,7 @@ def _find_pad(reader: Reader, result: Result) -> tuple[Equation, list[Equation]]
     return (pad, reshapes) if regular else None
 
 
-def _sum(reader: Reader, wanted: set[Any]) -> tuple[Any, list[Equation]]:
+def _sum(reader: JaxprReader, wanted: set[Any]) -> tuple[Any, list[Equation]]:
     """Return the sum of exactly these values, with its additions; or None."""
     for start in wanted:
         value, seen, additions = start, {start}, []

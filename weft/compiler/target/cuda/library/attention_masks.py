@@ -22,10 +22,10 @@ from typing import Any, NamedTuple
 from weft.base import dtypes
 from weft.compiler.passes.drop_dead import drop_dead
 from weft.compiler.rewrite import make_literal, new_equation, rename_operands
-from weft.compiler.target.cuda.library.attention_groups import Backward, Match
-from weft.compiler.target.cuda.library.attention_layouts import Result, get_axes, wide_axes
+from weft.compiler.target.cuda.library.attention_groups import AttentionMatch, Backward
+from weft.compiler.target.cuda.library.attention_layouts import AttentionResult, get_axes, wide_axes
 from weft.compiler.target.cuda.library.attention_scores import same_but_ones
-from weft.compiler.target.cuda.library.composites import Order, Reader
+from weft.compiler.target.cuda.library.composites import EquationOrder, JaxprReader
 from weft.ir.jaxpr import Equation, Jaxpr, Var
 from weft.ir.primitive import lookup
 
@@ -51,7 +51,7 @@ class Biases(NamedTuple):
     backward: Shaped
 
 
-def with_biases(reader: Reader, found: Sequence[Match]) -> tuple[Jaxpr, dict[Any, Biases]]:
+def with_biases(reader: JaxprReader, found: Sequence[AttentionMatch]) -> tuple[Jaxpr, dict[Any, Biases]]:
     """Rewrite matched attention to add biases as cuDNN does; return the jaxpr and the biases by the value added to
     scores."""
     rewriting = _Rewriting(reader)
@@ -63,7 +63,7 @@ def with_biases(reader: Reader, found: Sequence[Match]) -> tuple[Jaxpr, dict[Any
 class _Rewriting:
     """Jaxpr under change: replaced equations, new ones, and the biases that they add."""
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: JaxprReader) -> None:
         self.reader = reader
         self.biases: dict[Any, Biases] = {}
         self._new: list[Equation] = []
@@ -118,7 +118,7 @@ class _Rewriting:
         """Return the changed jaxpr in topological order."""
         before = self.reader.jaxpr
         equations = [*(self.current(e) for e in before.eqns), *self._new]
-        order = Order({v: e for e in equations for v in e.outvars})
+        order = EquationOrder({v: e for e in equations for v in e.outvars})
         for equation in equations:
             order.put(equation)
         if [e for e in order.equations if e.effects] != [e for e in before.eqns if e.effects]:
@@ -147,7 +147,7 @@ class _Computed(NamedTuple):
 class _Attention:
     """Rewrite of one attention. Arrays of four dimensions are [batch, heads, queries, keys]."""
 
-    def __init__(self, rewriting: _Rewriting, match: Match) -> None:
+    def __init__(self, rewriting: _Rewriting, match: AttentionMatch) -> None:
         self.all, self.match, self.scores = rewriting, match, match.scores
         q, k, _ = match.forward.operands
         self.batch = range(QUERIES - len(q.layout.batch), QUERIES)
@@ -297,7 +297,7 @@ class _Attention:
         condition = self.broadcast_to(holds, axes, value.aval.shape)
         return self.make("select_n", condition, make_literal(rest, value.aval.dtype), value)
 
-    def replace_rows(self, result: Result, holds: Var, rest: float) -> None:
+    def replace_rows(self, result: AttentionResult, holds: Var, rest: float) -> None:
         """Set rows of a result of attention to `rest` where a condition does not hold."""
         raw = self.all.rename_value(result.value)
         self.chosen(holds, self.axes_of_result(result), raw, rest)
@@ -309,7 +309,7 @@ class _Attention:
         (positions,) = wide_axes(queries, axes.free)
         return {**dict(zip(self.batch, wide_axes(queries, axes.batch), strict=True)), QUERIES: positions}
 
-    def axes_of_result(self, result: Result) -> dict[int, int]:
+    def axes_of_result(self, result: AttentionResult) -> dict[int, int]:
         """Return the axis of a result's array for each dimension; its positions are queries."""
         value = result.contraction.outvars[0]
         first, second = (get_axes(result.contraction, side) for side in (0, 1))

@@ -10,17 +10,17 @@ import math
 from typing import Any, NamedTuple
 
 from weft.base import dtypes
-from weft.compiler.target.cuda.library.composites import Reader, is_literal
+from weft.compiler.target.cuda.library.composites import JaxprReader, is_literal
 from weft.ir.jaxpr import Equation, Literal, Var
 
 # Scores masked by at most this number have probability 0.
 MASKED = -1e9
 
 
-class Chain:
+class DefinitionChain:
     """Walk from a value back to its definition; `members` collects the equations on the way."""
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: JaxprReader) -> None:
         self.reader = reader
         self.members: dict[int, Equation] = {}
 
@@ -108,7 +108,7 @@ class Scores(NamedTuple):
     selections: tuple[Equation, ...]
     fill: float
     causal: bool
-    chain: Chain
+    chain: DefinitionChain
 
     @property
     def is_plain(self) -> bool:
@@ -116,9 +116,9 @@ class Scores(NamedTuple):
         return self.addition is None and (self.causal or not self.selections)
 
 
-def match_scores(reader: Reader, division: Equation) -> Scores | None:
+def match_scores(reader: JaxprReader, division: Equation) -> Scores | None:
     """Match the softmax that ends in a division."""
-    chain = Chain(reader)
+    chain = DefinitionChain(reader)
     chain.add(division)
     exponentials = chain.source(division.invars[0])
     exp = chain.by(exponentials, "exp")
@@ -155,7 +155,7 @@ def match_scores(reader: Reader, division: Equation) -> Scores | None:
     return Scores(*whole, product, scale, addition, bias, tuple(selections), fill, causal, chain)
 
 
-def _selections(chain: Chain, scores: Any) -> list[Equation]:
+def _selections(chain: DefinitionChain, scores: Any) -> list[Equation]:
     """Return the equations that mask scores by a number of at most `MASKED`, the last one first."""
     found: list[Equation] = []
     while (selection := chain.reader.definition(chain.source(scores), "select_n")) is not None:
@@ -169,7 +169,7 @@ def _selections(chain: Chain, scores: Any) -> list[Equation]:
     return found
 
 
-def _match_addition(chain: Chain, scores: Any) -> tuple[Equation, float, Equation | None, Any] | None:
+def _match_addition(chain: DefinitionChain, scores: Any) -> tuple[Equation, float, Equation | None, Any] | None:
     """Match scores as a scaled contraction plus an optional bias; return the contraction, its factor, the addition
     and the bias (None without one)."""
     addition = chain.reader.definition(chain.source(scores), "add")
@@ -188,7 +188,7 @@ def _match_addition(chain: Chain, scores: Any) -> tuple[Equation, float, Equatio
     return None
 
 
-def _causal(chain: Chain, condition: Any) -> bool:
+def _causal(chain: DefinitionChain, condition: Any) -> bool:
     """Return whether a condition is query >= key, along the last two dimensions."""
     atom = chain.source(condition)
     broadcast = chain.reader.definition(atom, "broadcast_in_dim")
@@ -220,7 +220,7 @@ class Cotangents(NamedTuple):
     scores: Any
 
 
-def match_cotangents(chain: Chain, scores: Scores, atom: Any) -> Cotangents | None:
+def match_cotangents(chain: DefinitionChain, scores: Scores, atom: Any) -> Cotangents | None:
     """Match the cotangent of products of queries and keys: that of masked scores must be p / total (dp - sum(dp p)),
     as differentiating a quotient writes it."""
     atom, scale = chain.split_scale(atom)
@@ -253,7 +253,7 @@ def match_cotangents(chain: Chain, scores: Scores, atom: Any) -> Cotangents | No
     return None
 
 
-def _quotient(chain: Chain, scores: Scores, atom: Any) -> Any:
+def _quotient(chain: DefinitionChain, scores: Scores, atom: Any) -> Any:
     """Return the dividend of a division by the total of exponentials."""
     found = chain.by(atom, "div")
     if found is None or type(found.invars[1]) is Literal or chain.row(found.invars[1]) is not scores.total:

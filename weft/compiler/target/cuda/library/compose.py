@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from weft.compiler.target.cuda.library.attention import with_attention
-from weft.compiler.target.cuda.library.composites import Reader, regroup
+from weft.compiler.target.cuda.library.composites import JaxprReader, regroup
 from weft.compiler.target.cuda.library.convolutions import with_library_convolutions
 from weft.compiler.target.cuda.library.epilogues import find_epilogues
 from weft.compiler.target.cuda.library.mixed import with_one_dtype
@@ -17,7 +17,7 @@ def compose(jaxpr: Jaxpr, target: Target) -> Jaxpr:
     jaxpr = with_one_hot(jaxpr)
     jaxpr, convolutions = with_library_convolutions(jaxpr, target)
     jaxpr, attention = with_attention(jaxpr, target)
-    reader = Reader(jaxpr)
+    reader = JaxprReader(jaxpr)
     taken = {id(e) for group in attention for e in group.equations}
     matmuls = [g for g in find_epilogues(reader, target) if not any(id(e) in taken for e in g.equations)]
     return with_one_dtype(regroup(jaxpr, [*attention, *convolutions, *matmuls]), target)

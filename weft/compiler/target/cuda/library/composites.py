@@ -17,7 +17,7 @@ from weft.ir.primitive import lookup
 _FUSION: Any = fusion
 
 
-class Composite(ABC):
+class LibraryComposite(ABC):
     """Computation of one call: the `routine` of a fusion of kind "library". Equal composites are equal calls. `slow`
     ones are prepared while kernels are compiled."""
 
@@ -29,14 +29,14 @@ class Composite(ABC):
 
 
 @dataclass(frozen=True)
-class Group:
+class EquationGroup:
     """Equations, in order, that one call computes, with its operands and results; `hero` is the leading one."""
 
     equations: tuple[Equation, ...]
     operands: tuple[Var, ...]
     results: tuple[Var, ...]
     hero: Equation
-    routine: Composite
+    routine: LibraryComposite
 
     def fusion(self) -> Equation:
         """Return the group as one fusion equation."""
@@ -52,7 +52,7 @@ class Group:
         return Equation(self.operands, self.results, _FUSION, params, source=last.source, stack=last.stack)
 
 
-class Reader:
+class JaxprReader:
     """Use-def index of a jaxpr: the definition of each value, and its readers."""
 
     def __init__(self, jaxpr: Jaxpr) -> None:
@@ -101,7 +101,7 @@ def is_literal(atom: Any, value: float) -> bool:
     return bool(array == array.dtype.type(value))
 
 
-class Order:
+class EquationOrder:
     """Topological order of equations; `makers` maps each value to its definition."""
 
     def __init__(self, makers: Mapping[Any, Equation]) -> None:
@@ -131,7 +131,7 @@ class Order:
         return True
 
 
-def regroup(jaxpr: Jaxpr, groups: Sequence[Group]) -> Jaxpr:
+def regroup(jaxpr: Jaxpr, groups: Sequence[EquationGroup]) -> Jaxpr:
     """Replace the equations of groups by fusions. Values of a group that other equations read are results of it or
     recomputed. Groups that would create a cycle are dropped; so are all if effects would be reordered."""
     if not groups:
@@ -146,7 +146,7 @@ def regroup(jaxpr: Jaxpr, groups: Sequence[Group]) -> Jaxpr:
         last = max((e for e in group.equations if id(e) in positions), key=lambda e: positions[id(e)])
         of_last.setdefault(id(last), []).append(fused)
     alive = _alive(jaxpr, makers)
-    order = Order(makers)
+    order = EquationOrder(makers)
     for equation in jaxpr.eqns:
         for fused in of_last.get(id(equation), ()):
             if id(fused) in alive and not order.put(fused):

@@ -23,7 +23,13 @@ from weft.base import dtypes
 from weft.base.dataclass import dataclass
 from weft.compiler.rewrite import new_equation
 from weft.compiler.target.cuda.library.calls import EXACT, TF32, ConvolutionCall, dtype_index
-from weft.compiler.target.cuda.library.composites import Composite, Group, Reader, is_literal, is_operation
+from weft.compiler.target.cuda.library.composites import (
+    EquationGroup,
+    JaxprReader,
+    LibraryComposite,
+    is_literal,
+    is_operation,
+)
 from weft.compiler.target.library_call import LibraryCall, get_arrays
 from weft.compiler.target.target import Target
 from weft.ir.jaxpr import Atom, Equation, Jaxpr, Var
@@ -41,7 +47,7 @@ MOST_SPATIAL = 3
 
 
 @dataclass(frozen=True)
-class LibraryConvolution(Composite):
+class LibraryConvolution(LibraryComposite):
     """Convolution with features last; operands and result of the call depend on the kind."""
 
     kind: str
@@ -79,13 +85,13 @@ class LibraryConvolution(Composite):
         return LibraryCall(routine=ROUTINE, parameters=call.integers)
 
 
-def with_library_convolutions(jaxpr: Jaxpr, target: Target) -> tuple[Jaxpr, list[Group]]:
+def with_library_convolutions(jaxpr: Jaxpr, target: Target) -> tuple[Jaxpr, list[EquationGroup]]:
     """Rewrite the convolutions that cuDNN computes with features last; return the jaxpr and a group for each."""
     if not target.libraries.convolution_dtypes:
         return jaxpr, []
-    reader = Reader(jaxpr)
+    reader = JaxprReader(jaxpr)
     equations: list[Equation] = []
-    groups: list[Group] = []
+    groups: list[EquationGroup] = []
     layouts = Layouts(equations)
     for equation in jaxpr.eqns:
         found = _routine(reader, equation, target) if is_operation(equation, "conv_general_dilated") else None
@@ -96,10 +102,10 @@ def with_library_convolutions(jaxpr: Jaxpr, target: Target) -> tuple[Jaxpr, list
     return _with_epilogues(jaxpr.replace(eqns=equations), groups) if groups else (jaxpr, [])
 
 
-def _with_epilogues(jaxpr: Jaxpr, groups: Sequence[Group]) -> tuple[Jaxpr, list[Group]]:
+def _with_epilogues(jaxpr: Jaxpr, groups: Sequence[EquationGroup]) -> tuple[Jaxpr, list[EquationGroup]]:
     """Extend groups by the equations that follow convolutions; return the jaxpr, whose relu derivatives read the
     result of relu, and the groups."""
-    reader = Reader(jaxpr)
+    reader = JaxprReader(jaxpr)
     compared: dict[int, Equation] = {}
     found = []
     for group in groups:
@@ -119,7 +125,7 @@ def _with_epilogues(jaxpr: Jaxpr, groups: Sequence[Group]) -> tuple[Jaxpr, list[
     return jaxpr.replace(eqns=[compared.get(id(e), e) for e in jaxpr.eqns]), found
 
 
-def _with_bias(reader: Reader, group: Group) -> Group | None:
+def _with_bias(reader: JaxprReader, group: EquationGroup) -> EquationGroup | None:
     """Extend a group by the addition that follows it, if it adds one number per feature; else return None."""
     routine, (value,) = group.routine, group.results
     assert isinstance(routine, LibraryConvolution)
@@ -149,7 +155,7 @@ def _with_bias(reader: Reader, group: Group) -> Group | None:
     )
 
 
-def _find_relu(reader: Reader, value: Var) -> tuple[Equation, list[Equation]] | None:
+def _find_relu(reader: JaxprReader, value: Var) -> tuple[Equation, list[Equation]] | None:
     """Return the relu applied to a value and the comparisons of the value with 0, if nothing else reads it."""
     if value in reader.results:
         return None
@@ -185,7 +191,7 @@ class Layouts:
         return self._known[key]
 
 
-def _written(reader: Reader, equation: Equation, routine: LibraryConvolution, layouts: Layouts) -> Group:
+def _written(reader: JaxprReader, equation: Equation, routine: LibraryConvolution, layouts: Layouts) -> EquationGroup:
     """Rewrite a convolution with features last and return its group."""
     lhs, rhs = equation.invars
     dnums: ConvDimensionNumbers = equation.params["dimension_numbers"]
@@ -229,13 +235,13 @@ def _written(reader: Reader, equation: Equation, routine: LibraryConvolution, la
             lookup("transpose"), convolved.outvars, {"permutation": inverse_permutation(axes)}, equation
         )
         layouts.equations.append(back.replace(outvars=equation.outvars))
-    return Group((*before, convolved), tuple(outside), convolved.outvars, convolved, routine)
+    return EquationGroup((*before, convolved), tuple(outside), convolved.outvars, convolved, routine)
 
 
 # ------------------------------------------------------------------------------------------------------------- choices
 
 
-def _find_reversed(reader: Reader, equation: Equation) -> Any:
+def _find_reversed(reader: JaxprReader, equation: Equation) -> Any:
     """Return the array that a kernel is the reverse of along its window, or None."""
     found = reader.definition(equation.invars[1], "rev")
     window = equation.params["dimension_numbers"].rhs_spec[2:]
@@ -243,7 +249,7 @@ def _find_reversed(reader: Reader, equation: Equation) -> Any:
     return found.invars[0] if found is not None and whole and type(found.invars[0]) is Var else None
 
 
-def _routine(reader: Reader, equation: Equation, target: Target) -> LibraryConvolution | None:
+def _routine(reader: JaxprReader, equation: Equation, target: Target) -> LibraryConvolution | None:
     """Return the call that computes a convolution, or None if cuDNN has none."""
     lhs, rhs = (a.aval for a in equation.invars)
     (out,) = (v.aval for v in equation.outvars)

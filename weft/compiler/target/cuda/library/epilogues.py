@@ -13,7 +13,13 @@ from typing import Any
 
 from weft.base import dtypes
 from weft.base.dataclass import dataclass
-from weft.compiler.target.cuda.library.composites import Composite, Group, Reader, is_literal, is_operation
+from weft.compiler.target.cuda.library.composites import (
+    EquationGroup,
+    JaxprReader,
+    LibraryComposite,
+    is_literal,
+    is_operation,
+)
 from weft.compiler.target.cuda.library.matmuls import accepts, plan_matmul
 from weft.compiler.target.library_call import LibraryCall
 from weft.compiler.target.matmuls import plan_as_matmul
@@ -28,7 +34,7 @@ INPUT_MULTIPLE = 8
 
 
 @dataclass(frozen=True)
-class MatmulEpilogue(Composite):
+class MatmulEpilogue(LibraryComposite):
     """Matmul followed by a conversion, a bias and an activation, in this order."""
 
     activation: str
@@ -42,7 +48,7 @@ class MatmulEpilogue(Composite):
         return plan_matmul(hero, result, self.activation, self.has_bias, self.has_input)
 
 
-def find_epilogues(reader: Reader, target: Target) -> list[Group]:
+def find_epilogues(reader: JaxprReader, target: Target) -> list[EquationGroup]:
     """Find the matmuls of a jaxpr that have an epilogue."""
     found = (
         _group(reader, e) for e in reader.jaxpr.eqns if is_operation(e, "dot_general") and suits_library(e, target)
@@ -50,7 +56,7 @@ def find_epilogues(reader: Reader, target: Target) -> list[Group]:
     return [group for group in found if group is not None]
 
 
-def _group(reader: Reader, matmul: Equation) -> Group | None:
+def _group(reader: JaxprReader, matmul: Equation) -> EquationGroup | None:
     lhs, rhs = matmul.invars
     if type(lhs) is not Var or type(rhs) is not Var or dtypes.kind(matmul.outvars[0].aval.dtype) != "f":  # type: ignore[attr-defined]
         return None
@@ -85,7 +91,7 @@ def _group(reader: Reader, matmul: Equation) -> Group | None:
     if len(equations) == 1 or len(set(operands)) < len(operands):
         return None
     routine = MatmulEpilogue(activation, biased is not None, has_input)
-    return Group(tuple(equations), tuple(operands), tuple(results), matmul, routine)
+    return EquationGroup(tuple(equations), tuple(operands), tuple(results), matmul, routine)
 
 
 def _shortens(matmul: Equation, converted: Equation) -> bool:
@@ -94,7 +100,7 @@ def _shortens(matmul: Equation, converted: Equation) -> bool:
     return bool(operand in SHORT and result == operand)
 
 
-def _bias(reader: Reader, matmul: Equation, value: Var) -> tuple[Equation, Equation, Var] | None:
+def _bias(reader: JaxprReader, matmul: Equation, value: Var) -> tuple[Equation, Equation, Var] | None:
     """Return the equation that adds a vector to each row of a matmul, the one that broadcasts it, and the vector."""
     addition = reader.only_reader(value, "add")
     if addition is None:
@@ -121,7 +127,7 @@ def _bias(reader: Reader, matmul: Equation, value: Var) -> tuple[Equation, Equat
 # -------------------------------------------------------------------------------------------------------- activations
 
 
-def _activation(reader: Reader, value: Var) -> tuple[str, list[Equation]]:
+def _activation(reader: JaxprReader, value: Var) -> tuple[str, list[Equation]]:
     """Return the name of the activation applied to a value, and its equations, the result last."""
     for equation in reader.readers.get(value, ()):
         if is_operation(equation, "max") and is_literal(equation.invars[1], 0.0):
@@ -133,7 +139,7 @@ def _activation(reader: Reader, value: Var) -> tuple[str, list[Equation]]:
     return "", []
 
 
-def _gelu(reader: Reader, x: Var, last: Equation) -> list[Equation] | None:
+def _gelu(reader: JaxprReader, x: Var, last: Equation) -> list[Equation] | None:
     """Return the equations of x * 0.5 * (1 + tanh(0.7979 * (x + 0.0447 x**3))) if `last` is the last one, else None."""
     found = [last]
 

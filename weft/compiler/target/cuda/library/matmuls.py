@@ -8,7 +8,7 @@ from typing import Any
 from weft.base import dtypes
 from weft.compiler.target.cuda.library.calls import ACTIVATIONS, EXACT, TF32, MatmulCall, dtype_index
 from weft.compiler.target.library_call import LibraryCall, get_arrays
-from weft.compiler.target.matmuls import ONE, Matmul, plan_as_matmul, reading
+from weft.compiler.target.matmuls import ONE, StridedMatmul, plan_as_matmul, reading
 from weft.ir.jaxpr import Equation
 from weft.primitives.contraction.precision import allows_tf32
 
@@ -59,12 +59,12 @@ def plan_matmul(
     return LibraryCall(routine=ROUTINE, parameters=call.integers, permutations=transposed)
 
 
-def accepts(matmul: Matmul) -> bool:
+def accepts(matmul: StridedMatmul) -> bool:
     """Return whether one call, or few, compute the whole contraction."""
     return math.prod(d.size for d in matmul.loops) // max((d.size for d in matmul.loops), default=1) <= MOST_CALLS
 
 
-def accepts_bytes(matmul: Matmul) -> bool:
+def accepts_bytes(matmul: StridedMatmul) -> bool:
     """Return whether a contraction of 8-bit numbers is supported: besides `accepts`, both operands must be
     contiguous along the summed axis."""
     rows, columns, summed = matmul.rows, matmul.columns, matmul.summed

@@ -7,7 +7,7 @@ from typing import Any
 
 from weft.base.errors import InternalError
 from weft.compiler.fuse.fusion import fusion
-from weft.compiler.target.cuda.library.composites import Composite
+from weft.compiler.target.cuda.library.composites import LibraryComposite
 from weft.compiler.target.cuda.library.matmuls import plan_matmul
 from weft.compiler.target.cuda.library.solvers import plan_solver, solver
 from weft.compiler.target.cuda.library.transforms import plan_fft, plan_triangular
@@ -32,7 +32,7 @@ def plan(equation: Equation, target: Target) -> LibraryCall:
     """Return the call that computes an equation. Operands and results are dense arrays, stored by rows."""
     primitive = equation.primitive
     if primitive is fusion:
-        routine: Composite = equation.params["routine"]
+        routine: LibraryComposite = equation.params["routine"]
         return routine.plan(equation)
     if primitive.higher_order:
         raise InternalError(f"Libraries cannot call {primitive.name}, which has sub-jaxprs.", stage="library")

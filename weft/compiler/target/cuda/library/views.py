@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from weft.compiler.target.cuda.library.composites import Reader, is_operation
+from weft.compiler.target.cuda.library.composites import JaxprReader, is_operation
 from weft.compiler.target.matmuls import get_strides
 from weft.ir.jaxpr import Equation, Var
 
 VIEWING = ("reshape", "transpose", "slice")
 
 
-class View(NamedTuple):
+class ArrayView(NamedTuple):
     """Value as a view of an array in memory: its first element, its strides in elements, and the equations that
     derive it from the array."""
 
@@ -22,12 +22,12 @@ class View(NamedTuple):
     equations: tuple[Equation, ...]
 
 
-def dense_view(atom: Any) -> View:
+def dense_view(atom: Any) -> ArrayView:
     """Return a value as a dense array of its own."""
-    return View(atom, 0, get_strides(atom.aval.shape), ())
+    return ArrayView(atom, 0, get_strides(atom.aval.shape), ())
 
 
-def find_view(reader: Reader, atom: Any) -> View:
+def find_view(reader: JaxprReader, atom: Any) -> ArrayView:
     """Return the view that a value is of the earliest array possible."""
     after: list[Equation] = []
     source = atom
@@ -44,7 +44,7 @@ def find_view(reader: Reader, atom: Any) -> View:
         if through is None:
             view = dense_view(equation.outvars[0])
         else:
-            view = View(view.array, *through, (*view.equations, equation))
+            view = ArrayView(view.array, *through, (*view.equations, equation))
     return view
 
 

@@ -1,7 +1,7 @@
-"""Kernels of several pieces: each has a space of its own and is stored by loops of its own.
+"""Kernels of several slices: each has a space of its own and is stored by loops of its own.
 
-Pieces share a kernel, because a kernel costs more to compile than a loop. They may share leading dimensions, over which
-threads run; without such dimensions a long piece has a kernel to itself, so that it can be split.
+Slices share a kernel, because a kernel costs more to compile than a loop. They may share leading dimensions, over which
+threads run; without such dimensions a long slice has a kernel to itself, so that it can be split.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from weft.base.dataclass import dataclass
-from weft.compiler.emit.emission import Fusion, Writer, storage
+from weft.compiler.emit.emission import Fusion, KernelWriter, storage
 from weft.compiler.emit.values import MultiIndex
 from weft.compiler.kernel.ir import Index, LoopKind
 from weft.compiler.kernel.threads import BLOCK
@@ -20,12 +20,12 @@ FEW = 8
 
 
 @dataclass(frozen=True)
-class Piece:
+class ResultSlice:
     """A space, how many of its leading dimensions are not contiguous with the rest, and what to do at each index."""
 
     space: tuple[int, ...]
     strided_dims: int
-    store: Callable[[Writer, MultiIndex], None]
+    store: Callable[[KernelWriter, MultiIndex], None]
 
     @property
     def size(self) -> int:
@@ -51,7 +51,7 @@ def lane_axis(space: Sequence[int], strided_dims: int, width: int) -> int:
 
 
 def visit(
-    writer: Writer,
+    writer: KernelWriter,
     space: Sequence[int],
     axis: int | None,
     width: int,
@@ -75,46 +75,46 @@ def visit(
     inner(0, {})
 
 
-def emit_pieces(fusion: Fusion, name: str, pieces: Sequence[Piece], shared: int) -> None:
-    """Emit the kernels of all pieces, which have their first `shared` dimensions in common."""
-    pieces = [piece for piece in pieces if piece.size]
-    rows = math.prod(pieces[0].space[:shared]) if pieces else 0
-    if shared and rows >= FEW and len(pieces) > 1:
-        _emit_rows(fusion, name, pieces, shared)
+def store_slices(fusion: Fusion, name: str, slices: Sequence[ResultSlice], shared: int) -> None:
+    """Emit the kernels of all slices, which have their first `shared` dimensions in common."""
+    slices = [result_slice for result_slice in slices if result_slice.size]
+    rows = math.prod(slices[0].space[:shared]) if slices else 0
+    if shared and rows >= FEW and len(slices) > 1:
+        _emit_rows(fusion, name, slices, shared)
         return
-    small = [piece for piece in pieces if piece.size < 2 * BLOCK]
-    for piece in pieces:
-        if piece not in small:
-            _emit_alone(fusion, name, [piece])
+    small = [result_slice for result_slice in slices if result_slice.size < 2 * BLOCK]
+    for result_slice in slices:
+        if result_slice not in small:
+            _emit_alone(fusion, name, [result_slice])
     if small:
         _emit_alone(fusion, name, small)
 
 
-def _emit_rows(fusion: Fusion, name: str, pieces: Sequence[Piece], shared: int) -> None:
-    """Emit one kernel: loops over the shared dimensions, and in each iteration over the rest of every piece."""
+def _emit_rows(fusion: Fusion, name: str, slices: Sequence[ResultSlice], shared: int) -> None:
+    """Emit one kernel: loops over the shared dimensions, and in each iteration over the rest of every slice."""
     writer = fusion.writer(name)
     width = copy_lanes(fusion)
-    common = pieces[0].space[:shared]
-    short = [math.prod(p.space[shared:]) * 2 < width for p in pieces]
+    common = slices[0].space[:shared]
+    short = [math.prod(p.space[shared:]) * 2 < width for p in slices]
     if all(short) and common[-1] >= width:
-        # Lanes run along the rows that all pieces have, since each is short.
+        # Lanes run along the rows that all slices have, since each is short.
         def whole(index: MultiIndex) -> None:
             with writer.k.loop(common[-1], kind=LoopKind.LANES, width=width) as lane:
-                for piece in pieces:
-                    rest = piece.space[shared:]
+                for result_slice in slices:
+                    rest = result_slice.space[shared:]
                     for i in range(math.prod(rest)):
-                        piece.store(writer, (*index, Index.of(lane), *_unravel(i, rest)))
+                        result_slice.store(writer, (*index, Index.of(lane), *_unravel(i, rest)))
 
         visit(writer, common[:-1], None, 1, whole, threads=True)
         return
 
     def row(index: MultiIndex) -> None:
-        for piece in pieces:
-            rest = piece.space[shared:]
+        for result_slice in slices:
+            rest = result_slice.space[shared:]
             axis = len(rest) - 1 if rest else None
 
-            def store(inner: MultiIndex, piece: Piece = piece) -> None:
-                piece.store(writer, (*index, *inner))
+            def store(inner: MultiIndex, result_slice: ResultSlice = result_slice) -> None:
+                result_slice.store(writer, (*index, *inner))
 
             visit(writer, rest, axis, width, store, threads=False)
 
@@ -129,14 +129,14 @@ def _unravel(flat: int, shape: Sequence[int]) -> MultiIndex:
     return tuple(reversed(indices))
 
 
-def _emit_alone(fusion: Fusion, name: str, pieces: Sequence[Piece]) -> None:
-    """Emit one kernel with a nest of loops for each piece, over threads if there is only one piece."""
+def _emit_alone(fusion: Fusion, name: str, slices: Sequence[ResultSlice]) -> None:
+    """Emit one kernel with a nest of loops for each slice, over threads if there is only one."""
     writer = fusion.writer(name)
     width = copy_lanes(fusion)
-    for piece in pieces:
-        axis = lane_axis(piece.space, piece.strided_dims, width) if piece.space else None
+    for result_slice in slices:
+        axis = lane_axis(result_slice.space, result_slice.strided_dims, width) if result_slice.space else None
 
-        def store(index: MultiIndex, piece: Piece = piece) -> None:
-            piece.store(writer, index)
+        def store(index: MultiIndex, result_slice: ResultSlice = result_slice) -> None:
+            result_slice.store(writer, index)
 
-        visit(writer, piece.space, axis, width, store, threads=len(pieces) == 1)
+        visit(writer, result_slice.space, axis, width, store, threads=len(slices) == 1)
