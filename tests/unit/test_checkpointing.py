@@ -734,15 +734,15 @@ def piece(found: Any, **changes: Any) -> None:
 
 
 CHANGES: dict[str, Any] = {
-    "does not have the format": lambda f: f.update(format="other"),
+    "must have the format": lambda f: f.update(format="other"),
     "must have version 1, got 2": lambda f: f.update(version=2),
     "must have a tree, a dict of values": lambda f: f.pop("tree"),
     "the step must be an integer, got 'x'": lambda f: f.update(step="x"),
     "leaves of the tree must be those of": lambda f: f.update(tree={"dict": []}),
     "leaves of the tree": lambda f: f["tree"]["dict"].append(["again", "w"]),
-    "the tree has the malformed node 3": lambda f: f["tree"]["dict"].append(["x", 3]),
-    "a dict with the malformed entry": lambda f: f["tree"]["dict"].append(["x"]),
-    r"a dict with the malformed entry \['w'": lambda f: f["tree"]["dict"].append(["w", None]),
+    "the tree has the invalid node 3": lambda f: f["tree"]["dict"].append(["x", 3]),
+    "distinct pairs of key and child, got": lambda f: f["tree"]["dict"].append(["x"]),
+    r"distinct pairs of key and child, got \['w'": lambda f: f["tree"]["dict"].append(["w", None]),
     "'n.0' has the invalid value": lambda f: f["values"].update({"n.0": ["int", 3]}),
     "'n.0' has the invalid value .'eval'": lambda f: f["values"].update({"n.0": ["eval", "1"]}),
     "the entry of 'w' must be a dict": lambda f: f["arrays"].update(w=3),
@@ -793,7 +793,7 @@ def test_a_wrong_index(words: str, tmp_path: pathlib.Path) -> None:
         (b"[" * 100_000, "is not valid JSON"),
         (b'{"a": 1, "a": 2}', "has the key 'a' twice"),
         (b"\xff", "is not valid JSON: 'utf-8'"),
-        (b"[]", "does not have the format"),
+        (b"[]", "must have the format"),
         (b"1" * 10_000, "is not valid JSON"),
     ],
 )

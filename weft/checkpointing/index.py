@@ -200,9 +200,9 @@ def from_json(text: bytes) -> Index:
     try:
         found = tensor_file.strict_json(text)
     except ValueError as error:
-        raise ValueError(f"the index {error}") from None
+        raise ValueError(f"the index cannot be parsed: it {error}") from None
     if not isinstance(found, dict) or found.get("format") != _FORMAT:
-        raise ValueError(f"the index does not have the format {_FORMAT!r}")
+        raise ValueError(f"the index must have the format {_FORMAT!r}")
     if found.get("version") != _VERSION:
         raise ValueError(f"the index must have version {_VERSION}, got {found.get('version')!r}")
     missing = [word for word in ("tree", "values", "arrays") if word not in found]

@@ -187,9 +187,9 @@ class OrbaxDirectory:
             case {"key_metadata": list(keys), "value_metadata": {"value_type": str(kind)}}:
                 pass
             case _:
-                raise self._malformed(f"{_METADATA} has the malformed leaf {str(described)[:80]}")
+                raise self._malformed(f"{_METADATA} has the invalid leaf {str(described)[:80]}")
         if not all(isinstance(key, dict) and isinstance(key.get("key"), (str, int)) for key in keys):
-            raise self._malformed(f"{_METADATA} has the malformed keys {str(keys)[:80]}")
+            raise self._malformed(f"{_METADATA} has the invalid keys {str(keys)[:80]}")
         return [(str(key["key"]), key.get("key_type") == _SEQUENCE) for key in keys], kind
 
     def _key_dtypes(self) -> dict[str, Dtype]:
@@ -212,7 +212,7 @@ class OrbaxDirectory:
         except FileFormatError:
             raise
         except ValueError as error:
-            raise self._malformed(f"{name} {error}") from None
+            raise self._malformed(f"{name} cannot be parsed: it {error}") from None
 
     def _malformed(self, reason: str) -> FileFormatError:
         return indices.malformed(self.path, f"{reason} (read as a checkpoint of Orbax)")

@@ -1,4 +1,4 @@
-"""Sources of restored arrays: a directory of memory-mapped files, of which only the requested boxes are read."""
+"""Sources of restored arrays: directories of memory-mapped files, from which only the requested boxes are read."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ class Batches:
         self._source = source
 
     def state(self) -> dict[str, Any]:
-        """The position after the last batch that was delivered, for `Adapter.resume`: a dict of JSON."""
+        """Return the position after the last delivered batch, for `Adapter.resume`, as a dict of JSON."""
         found = {"epoch": self.epoch, "batches": self.delivered}
         if self._details is not None and self._source is not None:
             found |= self._details(self._source)

@@ -101,7 +101,7 @@ def intercept_methods(interceptor: Interceptor) -> AbstractContextManager[Any]:
 
 
 def _intercept(method: Callable[..., Any], context: MethodContext, args: Any, kwargs: Any) -> Any:
-    """Run a method inside of the interceptors, the first of which is the outermost."""
+    """Run a method inside of the interceptors, the first one outermost."""
     waiting = iter([*global_interceptors, *_interceptors.items])
 
     def following(*args: Any, **kwargs: Any) -> Any:

@@ -149,7 +149,7 @@ def _make(f: Callable[..., Any], what: str, has_state: bool) -> tuple[Callable[.
 
 
 def original_function(f: Any) -> Callable[..., Any]:
-    """Return the function of which `f` is the transformed one, its `init` or its `apply`; any other as it is."""
+    """Return the function that was transformed into `f` (or its `init` or `apply`); other values unchanged."""
     inner = f.init if isinstance(f, (Transformed, TransformedWithState)) else f
     while not hasattr(inner, "_original") and hasattr(inner, "__wrapped__"):
         inner = inner.__wrapped__

@@ -18,7 +18,7 @@ from weft.errors import ArgumentError, ParameterNotFoundError, user_line
 
 Tree = Mapping[str, Any]
 
-# Counter of Haiku averages converted from linen, which has none: so many steps that the bias correction is 1.
+# Counter of Haiku averages converted from linen, which has no counter. It makes the bias correction 1.
 _ENDLESS = np.int32(2**30)
 
 

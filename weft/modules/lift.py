@@ -126,7 +126,7 @@ def topmost(paths: Sequence[Path]) -> list[Path]:
 
 
 def below(tree: Any, path: Path) -> Any:
-    """Return the subtree at a path, or {} if there is none."""
+    """Return the subtree at a path; {} if it is missing."""
     for part in path:
         if not isinstance(tree, Mapping):
             return {}

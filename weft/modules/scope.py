@@ -278,7 +278,7 @@ class Scope:
     def param(
         self, name: str, init_fn: Callable[..., Any], *init_args: Any, unbox: bool = True, **init_kwargs: Any
     ) -> Any:
-        """A parameter; while initializing it is made with `init_fn(key, *init_args)`."""
+        """Return a parameter; during initialization create it by `init_fn(key, *init_args)`."""
         self.reserve(name, "params")
         node = self.collection("params")
         if name in node:
@@ -470,7 +470,9 @@ def _in_short(value: Any) -> str:
 
 
 def check_variables(variables: Any, what: str) -> Mapping[str, Any]:
-    """Raise unless variables are a dict of collections, each of which is a dict.
+    """Raise unless variables are a dict of dicts, one per collection.
+
+    Omitting the outer dict is the most common mistake.
 
     Omitting the outer dict is the most common mistake.
     """

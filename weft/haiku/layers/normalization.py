@@ -227,7 +227,7 @@ class GroupNorm(_Normalization):
     def __call__(self, x: Any, scale: Any = None, offset: Any = None) -> Any:
         if self.rank is not None and x.ndim != self.rank:
             raise ArgumentError(
-                f"GroupNorm {self.module_name!r} was called with {self.rank} dimensions before, and now with shape "
+                f"GroupNorm {self.module_name!r} needs inputs of {self.rank} dimensions as in its first call, got "
                 f"{x.shape}."
             )
         self.rank = x.ndim

@@ -1,4 +1,4 @@
-"""Arguments of `fit`, `evaluate` and `predict`: data, weights of classes, the part for validation."""
+"""Arguments of `fit`, `evaluate` and `predict`: data, class weights, and the split for validation."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def on_device(tree: Any) -> Any:
 
 
 def canonical(tree: Any) -> Any:
-    """Convert NumPy arrays to the dtypes that Weft computes with: calls of programs with others are slow."""
+    """Convert NumPy arrays to Weft's dtypes, since calls of programs with other dtypes are slow."""
 
     def of_leaf(leaf: Any) -> Any:
         dtype = weft.dtypes.canonicalize_dtype(leaf.dtype)
@@ -90,7 +90,7 @@ def canonical(tree: Any) -> Any:
 
 
 def with_class_weight(y: Any, class_weight: Mapping[int, float]) -> np.ndarray:
-    """Sample weights from the weights of classes: of targets that are classes, or one-hot.
+    """Return sample weights from class weights, for targets that are classes or one-hot.
 
     >>> with_class_weight(np.array([0, 1, 1]), {0: 1.0, 1: 2.0}).tolist()
     [1.0, 2.0, 2.0]

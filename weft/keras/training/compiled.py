@@ -1,4 +1,4 @@
-"""What `compile` makes: losses, metrics, and the programs that were made of a model's steps."""
+"""The results of `compile`: losses, metrics, and the compiled programs of a model's steps."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from weft.keras.training.step import Step, trace_step
 
 @dataclass
 class Compiled:
-    """What belongs to one call of `compile`. It is no attribute that a model tracks."""
+    """The state of one call of `compile`. It is not an attribute that a model tracks."""
 
     loss: CompileLoss | None = None
     metrics: CompileMetrics | None = None
@@ -30,14 +30,14 @@ class Compiled:
     eager: bool = False
     steps_per_execution: int = 1
     programs: dict[Any, Any] = field(default_factory=dict)
-    # What the programs were made of: see `cached_programs`.
+    # The graph and the parts that programs were compiled from: see `cached_programs`.
     graph: Any = None
     parts: tuple[list[Any], list[Any]] | None = None
-    # The call of `fit` that runs now: backups read it at the ends of chunks.
+    # The running call of `fit`, which backups read at the ends of chunks.
     fit: Any = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out programs, which a copy makes anew: they are code of this process."""
+        """Drop programs, which are code of this process."""
         return {**self.__dict__, "programs": {}, "graph": None, "parts": None, "fit": None}
 
 
@@ -54,21 +54,23 @@ def cached_programs(model: Any) -> dict[Any, Any]:
 
 
 def training_flags(model: Any) -> tuple[Any, ...]:
-    """Return which variables and layers train now: what a program depends on besides the types of its batch."""
+    """Return the `trainable` flags of layers and variables, on which a program depends besides the types of its
+    batch.
+    """
     compiled: Compiled = model._training
     cached_programs(model)
     parts = compiled.parts
     if parts is None:
         parts = model._flatten_layers(), model.variables
         if model.built:
-            # It gets no further layers now.
+            # A built model gets no further layers.
             compiled.parts = parts
     return tuple([layer.trainable for layer in parts[0]]), tuple([variable.trainable for variable in parts[1]])
 
 
 def program_for(model: Any, mode: str, table: bool = False) -> Callable[[Any], Any]:
     """Return a function that finds or compiles the program of a mode for a type of batch, with the present flags."""
-    # Without training nothing depends on what trains.
+    # Only training programs depend on the flags.
     flags = training_flags(model) if mode == "train" else ()
     programs = cached_programs(model)
 
@@ -77,7 +79,7 @@ def program_for(model: Any, mode: str, table: bool = False) -> Callable[[Any], A
         found = programs.get(key)
         if found is None:
             found = make_program(model, mode, batch, table)
-            # Building may have made the graph.
+            # Building may have created the graph.
             cached_programs(model)[key] = found
         return found
 
@@ -92,7 +94,7 @@ def make_program(model: Any, mode: str, batch: Any, table: bool) -> Any:
     variables = model._state_variables(mode)
     distribution = current_distribution()
     if distribution is not None:
-        # What was created before there was a distribution.
+        # Variables may be older than the distribution.
         for variable in model.variables:
             variable.distribute()
         if mode == "train" and model.optimizer is not None:

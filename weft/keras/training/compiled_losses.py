@@ -1,4 +1,4 @@
-"""The loss of a model from what `compile(loss=...)` received: one for each output, weighted and summed."""
+"""The loss of a model according to `compile(loss=...)`: one per output, weighted and summed."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def loss_object(identifier: Any, y_true: Any, y_pred: Any) -> Loss:
 
 
 class Entry(NamedTuple):
-    """The loss of one output, or of several that it takes together."""
+    """The loss of one output, or of several outputs together."""
 
     path: Path
     name: str
@@ -57,7 +57,7 @@ class Entry(NamedTuple):
 
 
 class CompileLoss:
-    """The sum of the losses of all outputs, each times its weight.
+    """The weighted sum of the losses of all outputs.
 
     Args:
         loss: a loss, or a list or dict of them by output.
@@ -155,7 +155,7 @@ class CompileLoss:
 def assign(
     structure: Any, y_pred: Any, names: Mapping[Path, str], what: str, shared: bool = True, path: Path = ()
 ) -> list[tuple[Path, Any]]:
-    """Return pairs of a path of the outputs and the loss, or weight, that belongs there.
+    """Return pairs of a path of the outputs and the loss or weight for it.
 
     A list whose entries do not match those of the outputs holds several losses of the same output; a loss at the path
     of nested outputs takes them together.
@@ -217,7 +217,7 @@ def _assign_keys(
 
 
 def output_name(path: Path, y_pred: Any, names: Mapping[Path, str]) -> str | None:
-    """Return the name of the output at a path, as histories write it; None if the model and keys do not name it."""
+    """Return the name of the output at a path in histories, or None if neither model nor keys name it."""
     if path in names:
         # The key of a dict is the name; that of a list is the layer's.
         last = names[path] if not path or isinstance(path[-1], int) else path[-1]

@@ -1,4 +1,4 @@
-"""The metrics of a model from what `compile(metrics=..., weighted_metrics=...)` received."""
+"""The metrics of a model according to `compile(metrics=..., weighted_metrics=...)`."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def metric_object(identifier: Any, y_true: Any, y_pred: Any) -> Metric:
 
 
 class Entry(NamedTuple):
-    """One metric of one output, the name of the output if it has one, and what histories call the metric."""
+    """One metric of one output, the name of the output (if any), and the name of the metric in histories."""
 
     path: Path
     output: str | None
@@ -82,7 +82,7 @@ class CompileMetrics:
 
     @property
     def metrics(self) -> list[Metric]:
-        """The metrics, in the order that they were listed in: those without sample weights first."""
+        """The metrics in the order of their listing, those without sample weights first."""
         return [entry.metric for entry in self.entries or ()]
 
     def build(self, y_true: Any, y_pred: Any) -> None:
@@ -139,7 +139,7 @@ class CompileMetrics:
                 raise
 
     def reset_state(self) -> None:
-        """Set all metrics to their first state."""
+        """Reset all metrics."""
         for metric in self.metrics:
             metric.reset_state()
 

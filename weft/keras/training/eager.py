@@ -1,4 +1,4 @@
-"""Steps that run as they are, without a program: for `run_eagerly`, where one looks at values with a debugger."""
+"""Steps that run eagerly, for `run_eagerly`, so that a debugger can inspect values."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from weft.keras.training.predicting import as_numpy, predict_arrays, predict_bat
 def verbosity(verbose: int | str) -> int:
     """Return 0, 1 or 2."""
     if verbose == "auto":
-        # Of several processes one is enough to look at.
+        # Only one of several processes prints.
         return int(weft.process_index() == 0)
     if verbose not in (0, 1, 2):
         raise ArgumentError('verbose must be 0, 1, 2 or "auto".', received=repr(verbose))
@@ -39,7 +39,7 @@ def limit_steps(steps: int | None) -> int | None:
 def make_feed(model: Any, adapter: data.Adapter, mode: str, table: bool = False) -> Feed:
     """Return the feed of data into the programs of a mode."""
     find = program_for(model, mode, table)
-    # Of data in memory too, each device gets the rows of a batch that are its own, and no more.
+    # Under a distribution each device gets only its rows of a batch, also of data in memory.
     if adapter.resident is not None and not model.run_eagerly and current_distribution() is None:
         return ResidentFeed(adapter, find)
     return StreamFeed(adapter, find)
@@ -79,7 +79,7 @@ def evaluate(
 def evaluate_feed(model: Any, feed: Feed, callbacks: CallbackList, steps: int | None) -> dict[str, Any]:
     """Compute the logs over all batches, or over `steps` of them."""
     model.stop_evaluating = False
-    feed.prepare()  # metrics that it creates are reset with the others
+    feed.prepare()  # it may create metrics, which are reset with the others
     callbacks.on_test_begin({})
     model.reset_metrics()
     loop = EpochLoop(model, feed, callbacks, "test", model.steps_per_execution)
@@ -99,7 +99,7 @@ def predict(model: Any, x: Any, batch_size: int | None, verbose: int | str, step
     shown = verbosity(verbose)
     alone = current_distribution() is None
     if alone and not shown and callbacks is None and steps is None and type(x) is np.ndarray and x.dtype == np.float32:
-        # A few rows and no callback that reads them: the program, and nothing else.
+        # A single batch without callbacks or output: skip the feed and call the program.
         if 0 < x.shape[0] <= (batch_size or DEFAULT_BATCH_SIZE) and settings.floatx == "float32":
             programs = cached_programs(model)
             key = ("few rows", x.shape)

@@ -1,4 +1,4 @@
-"""Batches on their way into programs: of data in memory by chunks, of streams one by one."""
+"""Feeds of batches into programs: data in memory by chunks, streams one by one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from weft.keras.training.logs import Packing
 
 
 class Program(Protocol):
-    """What runs batches: `StepProgram`, or `EagerProgram`."""
+    """A runner of batches: `StepProgram` or `EagerProgram`."""
 
     packing: Packing
     batch_size: int
@@ -24,7 +24,9 @@ class Program(Protocol):
 
 
 class Ran(NamedTuple):
-    """What a call ran: how many batches, their logs (packed, and how), and those of each batch if they are wanted."""
+    """The result of a call: the number of batches, their packed logs with the packing, and logs of each batch if
+    requested.
+    """
 
     batches: int
     logs: Any
@@ -34,7 +36,7 @@ class Ran(NamedTuple):
 
 ProgramFor = Callable[[Any], Any]
 
-# Batches of streams that are collected for one call, where a step takes less than this.
+# Batches of streams are collected into one call if a step takes less than this.
 RING, SHORT_STEP, RING_BYTES = 16, 5e-4, 2**23
 
 
@@ -232,7 +234,7 @@ class StreamFeed:
 
 
 def make_ring(batches: list[Any]) -> Any:
-    """Stack batches in arrays that have room for `RING`: one program for any number of them."""
+    """Stack batches in arrays with room for `RING`, so that one program runs any number of them."""
 
     def of_leaves(*leaves: Any) -> Any:
         first = np.asarray(leaves[0])

@@ -1,4 +1,4 @@
-"""`fit`: epochs of training, validation, and the calls of callbacks."""
+"""`fit`: epochs of training, validation, and calls of callbacks."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class FitArguments:
 
 @dataclass
 class Position:
-    """Where a training is, and what its next batches depend on: what a backup has beside the state.
+    """The position of a training and the settings of its next batches, which a backup stores besides the state.
 
     The next batch is batch `batch` of `epoch`, and batch `data_batch` of the data's `data_epoch` (they differ with
     `steps_per_epoch`). `seed` is that of the order (of arrays a state of NumPy's generator, as text), `stream` the

@@ -24,7 +24,7 @@ class Written:
 @register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """What a differentiated closure returns beside its loss.
+    """The auxiliary output of a differentiated closure.
 
     Attributes:
         loss: the loss, not scaled.
@@ -46,15 +46,15 @@ def gradients(
 ) -> tuple[Any, Any, list[Any]]:
     """Return the value of a closure and its gradient with respect to the variables that it reads.
 
-    What the closure writes (statistics, seeds, metrics) is written once, with the values of this evaluation.
+    Writes of the closure (statistics, seeds, metrics) happen once, with the values of this evaluation.
 
     Args:
         loss_fn: `loss_fn() -> loss` or `loss_fn() -> (loss, aux)`; the loss is a scalar, `aux` any tree of arrays.
-        variables: what is differentiated with respect to.
-        scale: applied to the loss before it is differentiated, and not to the value that is returned.
+        variables: the variables to differentiate with respect to.
+        scale: a function applied to the loss before differentiation, but not to the returned loss.
 
     Returns:
-        `(loss, aux, gradients)`; gradients are in the order of `variables`, `aux` is None where there is none.
+        `(loss, aux, gradients)`; gradients are in the order of `variables`, and `aux` is None without further outputs.
 
     >>> from weft import keras
     >>> from weft.keras.training import gradients

@@ -13,7 +13,7 @@ from weft.errors import ArgumentError
 
 
 class Packing:
-    """How a dict of results travels: scalars as one vector, other arrays one by one; names in alphabetical order.
+    """The layout of a dict of results: scalars as one vector, other arrays one by one, in alphabetical order.
 
     Args:
         results: a mapping of names to arrays, or to types of arrays.

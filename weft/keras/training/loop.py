@@ -1,5 +1,7 @@
-"""The loop over the batches of an epoch: chunks of about 50 ms, hooks between them, nothing that waits for a program
-before the next one is on its way."""
+"""The loop over the batches of an epoch: chunks of about 50 ms with hooks in between.
+
+Nothing waits for a program before the next one is enqueued.
+"""
 
 from __future__ import annotations
 
@@ -18,15 +20,15 @@ from weft.keras.training.logs import Packing
 from weft.keras.training.program import STATE
 
 CHUNK_SECONDS = 0.05
-# Before anything is measured.
+# Number of batches in the first chunk, before a step is measured.
 FIRST_CHUNK = 4
 GROWTH = 16
-# Logs of each batch are wanted: so many of them a chunk, at most.
+# Largest number of batches in a chunk if the logs of each batch are requested.
 TABLE = 512
 
 
 class Safe:
-    """The last state that is known to be computed, so that an interrupt never leaves arrays that nobody will compute.
+    """The last state whose arrays are computed, so that an interrupt never leaves arrays that will not be computed.
 
     Args:
         variables: the state.
@@ -45,7 +47,7 @@ class Safe:
         """Restore the arrays from before, after an exception, if the present ones cannot be computed any more."""
         try:
             weft.block_until_ready(self.now())
-        except Exception:  # whatever a program that was ended raises
+        except Exception:  # any exception of an interrupted program
             with STATE:
                 for variable, value in zip(self.variables, self.values, strict=True):
                     variable._value = value
@@ -53,7 +55,7 @@ class Safe:
 
 @dataclass
 class Cursor:
-    """Which batch is next: of the epoch, and of the data; and how many there were in all."""
+    """The index of the next batch in the epoch and in the data, and the number of batches so far."""
 
     batch: int = 0
     data_batch: int = 0

@@ -1,4 +1,4 @@
-"""The order of rows in `fit`: the permutations that NumPy's global generator draws, as Keras's are."""
+"""The order of rows in `fit`: permutations drawn from NumPy's global generator, equal to those of Keras."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import numpy as np
 from weft import data
 from weft.keras.core.together import agree_array, train_together
 
-# The bit generator of NumPy's global generator, whose state has this many words beside its position.
+# The bit generator of NumPy's global generator, and the number of words in its state beside the position.
 GENERATOR, WORDS = "MT19937", 624
 
 
 class NumPyOrder(data.Order):
-    """The order of each epoch by NumPy's global generator, which `keras.utils.set_random_seed` seeds.
+    """The order of each epoch from NumPy's global generator, which `keras.utils.set_random_seed` seeds.
 
     `begin` draws the permutation of an epoch as Keras does at its begin, so that what else is drawn there, and the next
     `fit`, are as in Keras. The states that epochs begin with are noted: the order of an epoch can be asked for again,
@@ -49,7 +49,7 @@ class NumPyOrder(data.Order):
                 self.draw(generator)
 
     def _generators(self) -> list[Any]:
-        """Return the generators that move on when an epoch begins."""
+        """Return the generators to advance when an epoch begins."""
         own = np.random.mtrand._rand
         return [own] if self._generator is own else [self._generator, own]
 
@@ -63,7 +63,7 @@ class NumPyOrder(data.Order):
         return np.concatenate(blocks)
 
     def draw_first_batch(self) -> None:
-        """Draw what Keras draws to look at a batch, before a model that was just compiled is built."""
+        """Draw the permutation that Keras draws to inspect a batch before it builds a new model."""
         for generator in self._generators():
             generator.permutation(min(self.batch_size, self.count) if self.shuffle == "batch" else self.count)
 
@@ -129,7 +129,7 @@ def _is_same(first: Any, second: Any) -> bool:
 
 
 def is_unbuilt(model: Any) -> bool:
-    """Return whether Keras would look at a batch first: layers, losses or metrics are not built."""
+    """Return whether Keras would inspect a batch first: layers, losses or metrics are not built."""
     compiled = model._training
     waiting = any(part is not None and part.entries is None for part in (compiled.loss, compiled.metrics))
     return waiting or not all(layer.built for layer in model._flatten_layers())

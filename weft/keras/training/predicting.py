@@ -1,4 +1,4 @@
-"""`predict`: outputs of all batches in one array each."""
+"""`predict`: outputs of all batches, concatenated in memory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from weft.keras.training.step import Step
 
 
 class PredictProgram:
-    """A step whose results are wanted, on one batch and over batches of data in memory.
+    """A step whose outputs are returned, on one batch and over batches of data in memory.
 
     Args:
         step: the step, traced for the batch.
@@ -33,7 +33,7 @@ class PredictProgram:
         self.pace = Pace()
         self.state = State(step)
         self._one = weft.jit(self._one_batch)
-        # The outputs are not shared, so that each chunk writes into the same memory.
+        # The outputs are donated, so that each chunk writes into the same memory.
         self._many = weft.jit(self._chunk, donate_argnums=2)
 
     def _one_batch(self, moving: list[Any], fixed: list[Any], batch: Any) -> tuple[list[Any], Any]:
@@ -124,7 +124,7 @@ def predict_batches(
     for i, found in enumerate(batches):
         if steps is not None and i >= steps:
             break
-        # A stream for training has targets, which are not predicted from.
+        # Ignore the targets of a stream for training.
         batch = canonical(pack_data(found[0]))
         batch = shard_batch(batch)
         parts.append(own_rows(every.run(program_for(spec_of_batch(batch)), batch, i)))
@@ -135,11 +135,11 @@ def predict_batches(
 
 
 class _Every:
-    """Batches one by one, with hooks around `count` of them.
+    """Runner of batches one by one, with hooks around each `count` batches.
 
     Args:
-        count: how many batches an execution has.
-        callbacks: whose hooks are called.
+        count: the number of batches of an execution.
+        callbacks: the callbacks whose hooks are called.
     """
 
     def __init__(self, count: int, callbacks: Any) -> None:

@@ -1,8 +1,8 @@
-"""The programs that `fit`, `evaluate` and `predict` run: a step over batches of data in memory, from `start` to `stop`.
+"""The programs of `fit`, `evaluate` and `predict`: a step over batches of data in memory, from `start` to `stop`.
 
-One program with dynamic bounds does a whole epoch, a chunk of it, or a single batch: with the same bits. The last
-batch, if it has fewer rows, is a static step of its own: padding would be wrong for statistics of batches and for
-losses of users that take a mean.
+One program with dynamic bounds runs a whole epoch, a chunk of it, or a single batch, with the same bits. A last batch
+with fewer rows is a static step of its own: padding would be wrong for batch statistics and for losses that take a
+mean.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from weft import lax
 from weft.keras.training.logs import Packing
 from weft.keras.training.step import Step
 
-# Values of variables are replaced all at once, so that another thread never sees a part of a step.
+# Values of variables are replaced together under this lock, so that no other thread sees half of a step.
 STATE = threading.Lock()
 
 
 class State:
-    """The variables of a step: those that it writes, and those that it only reads.
+    """The variables of a step, split into those that it writes and those that it only reads.
 
     Args:
         step: the step.
@@ -48,7 +48,7 @@ class State:
 
 
 def rows(array: Any, order: Any, start: Any, count: int) -> Any:
-    """`count` rows of an array, from `start` on, in an order (None: as they are)."""
+    """Return `count` rows of an array from `start` on, in the given order (None: as stored)."""
     if order is None:
         return lax.dynamic_slice_in_dim(array, start, count)
     chosen = lax.dynamic_slice(order, (start,), (count,))
@@ -56,12 +56,12 @@ def rows(array: Any, order: Any, start: Any, count: int) -> Any:
 
 
 class LogsOf:
-    """What a program returns as logs: the results of metrics after its last batch, or what its last step returned.
+    """The logs of a program: results of metrics after its last batch, or the result of its last step.
 
     Args:
         step: the step.
-        results: the results of metrics, if the step returns these: then they are computed once a chunk. None: what the
-            step returned.
+        results: a function for the results of metrics, computed once per chunk, if the step returns exactly these;
+            None uses the result of the step.
     """
 
     def __init__(self, step: Step, results: Callable[[], Any] | None) -> None:
@@ -74,7 +74,7 @@ class LogsOf:
 
     @property
     def carried(self) -> bool:
-        """Whether what a step returned goes from batch to batch."""
+        """Whether the result of a step is carried from batch to batch."""
         return self.results is None
 
     def initial(self) -> Any:
@@ -89,7 +89,7 @@ class LogsOf:
 
 
 class Pace:
-    """How long a batch takes, as last measured; the first call compiles, and is not counted."""
+    """The time per batch as last measured. The first call compiles and is ignored."""
 
     def __init__(self) -> None:
         self.seconds: float | None = None
@@ -109,9 +109,9 @@ class StepProgram:
 
     Args:
         step: the step, traced for the batch.
-        logs: what the programs return as logs.
+        logs: the logs that the programs return.
         batch_size: rows of a batch.
-        table: how many batches a chunk has at most of which all logs are wanted; 0: those of the last one are enough.
+        table: the largest number of batches in a chunk whose logs are all returned; 0 returns those of the last batch.
     """
 
     def __init__(self, step: Step, logs: LogsOf, batch_size: int, table: int = 0) -> None:

@@ -1,4 +1,4 @@
-"""`Trainer`: what a model is trained with: `compile`, `fit`, `evaluate`, `predict`, and steps that users override."""
+"""`Trainer`, the mixin for training models: `compile`, `fit`, `evaluate`, `predict`, and steps to override."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Trainer:
         >>> model.compile("sgd", loss="mse", metrics=["mae"])
         """
         if int(steps_per_execution) < 1:
-            raise ArgumentError("steps_per_execution is at least 1.", received=str(steps_per_execution))
+            raise ArgumentError("steps_per_execution must be at least 1.", received=str(steps_per_execution))
         found = keras.optimizers.get(optimizer)
         policy = getattr(self, "dtype_policy", None)
         scaled = getattr(found, "inner_optimizer", None) is not None
@@ -133,7 +133,7 @@ class Trainer:
 
     @property
     def steps_per_execution(self) -> int:
-        """How many batches a call runs where a callback is called for batches."""
+        """Number of batches of a call, if callbacks have hooks for batches."""
         return self._training.steps_per_execution
 
     @steps_per_execution.setter
@@ -482,8 +482,8 @@ class Trainer:
                     if compiled.metrics is not None:
                         compiled.metrics.build(y, y_pred)
         if mode == "train" and self.optimizer is not None:
-            # One that is built already makes slots for what was set free since. A model that its own step will build
-            # has no weights yet: the optimizer is built by the first update then.
+            # A built optimizer makes slots for variables that became trainable. A model that is built by its own step
+            # has no weights yet; then the first update builds the optimizer.
             weights = self.trainable_variables  # type: ignore[attr-defined]
             if weights:
                 self.optimizer.build(weights)
@@ -492,7 +492,7 @@ class Trainer:
         """Return the types of the outputs for a batch; this builds the model."""
         if not self._training.eager:
             return compute_output_spec(self._forward, weft.tree.map(self._symbolic_input, x))
-        # Nothing is traced, so that Python code of `call` may look at values.
+        # Run eagerly, so that Python code of `call` may inspect values.
         with StatelessScope():
             return self._forward(weft.tree.map(lambda spec: wnp.zeros(spec.shape, spec.dtype), x))
 
@@ -712,7 +712,7 @@ class Trainer:
 def batch_logs(program: Any, batch: Any) -> dict[str, Any]:
     """Run one batch and return its logs by name."""
     packed_logs = program.run_batch(batch)
-    # An eager program finds its packing while it runs.
+    # An eager program determines its packing while it runs.
     return program.packing.unpack(packed_logs)
 
 

@@ -80,7 +80,7 @@ def masked(
     """Apply `inner` where the mask is true, and return other updates unchanged.
 
     The mask is a tree of booleans that is a prefix of the parameters, or a function that makes one from them. With
-    `mask_compatible_extra_args`, extra arguments of which the mask is a prefix are masked too.
+    `mask_compatible_extra_args`, extra arguments with the tree structure of the parameters are masked too.
 
     Args:
         inner: a transformation.

@@ -149,7 +149,7 @@ def tree_map_params(
     """Apply `f` to the parts of a state that are shaped like parameters, as `weft.tree.map` would.
 
     `init` is called with a placeholder to see where it puts parameters; there the state has subtrees of the
-    structure of the parameters. Trees in `rest` have that structure. What is none of them goes through
+    structure of the parameters. Trees in `rest` have that structure. Other leaves go through
     `transform_non_params`, or stays.
     """
     placeholder = ParamsPlaceholder()
