@@ -104,9 +104,7 @@ def leaf_names(structure: Any, depth: int = 0) -> Iterator[str]:
             keys = set()
             for pair in pairs:
                 if not isinstance(pair, list) or len(pair) != 2 or type(pair[0]) not in _KEYS or pair[0] in keys:
-                    raise ValueError(
-                        f"entries of dicts must be distinct pairs of key and child, got {str(pair)[:80]}"
-                    )
+                    raise ValueError(f"entries of dicts must be distinct pairs of key and child, got {str(pair)[:80]}")
                 keys.add(pair[0])
                 yield from leaf_names(pair[1], depth + 1)
         case _:
