@@ -185,7 +185,12 @@ IN_HAIKU = {
         "'block/a_2'",
         "make the module once",
     ),
-    "module of another run": (reused, NameInUseError, "'linear' of an earlier run cannot be used", "inside of the function"),
+    "module of another run": (
+        reused,
+        NameInUseError,
+        "'linear' of an earlier run cannot be used",
+        "inside of the function",
+    ),
     "no name": (
         lambda: hk.transform(lambda: NoName()).init(KEY),
         ModuleDefinitionError,
