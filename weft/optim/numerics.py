@@ -7,23 +7,17 @@ from typing import Any
 import weft.numpy as wnp
 from weft import Array
 from weft.errors import ArgumentError
+from weft.optim.argument_docs import document
 from weft.typing import ArrayLike
 
 
+@document(
+    "An array of the same dtype.",
+    "optim.safe_increment(wnp.int32(2147483647)) -> Array(2147483647, dtype=int32)",
+    count="an integer or float array of rank 0.",
+)
 def safe_increment(count: ArrayLike) -> Array:
-    """Return `count + 1`, saturated at the largest value of the dtype.
-
-    Args:
-        count: an integer or float array of rank 0.
-
-    Returns:
-        An array of the same dtype.
-
-    >>> import weft.numpy as wnp
-    >>> from weft import optim
-    >>> optim.safe_increment(wnp.int32(2147483647))
-    Array(2147483647, dtype=int32)
-    """
+    """Return `count + 1`, saturated at the largest value of the dtype."""
     count = wnp.asarray(count)
     dtype = count.dtype
     if wnp.issubdtype(dtype, wnp.integer):

@@ -9,24 +9,17 @@ import weft.numpy as wnp
 from weft import Array, lax
 from weft.errors import suggest as _suggest
 from weft.flatten_util import ravel_pytree
+from weft.optim.argument_docs import document
 from weft.optim.tree_utils.arithmetic import tree_add_scale, tree_norm, tree_scale, tree_vdot
 from weft.typing import ArrayLike
 
 
+@document(
+    "A tree like `tree`.",
+    "optim.projections.projection_non_negative(wnp.array([-1.0, 2.0])) -> Array([0., 2.], dtype=float32)",
+)
 def projection_non_negative(tree: Any) -> Any:
-    """Return the nearest tree with x >= 0, `max(x, 0)`.
-
-    Args:
-        tree: a tree of arrays.
-
-    Returns:
-        A tree like `tree`.
-
-    >>> import weft.numpy as wnp
-    >>> from weft import optim
-    >>> optim.projections.projection_non_negative(wnp.array([-1.0, 2.0]))
-    Array([0., 2.], dtype=float32)
-    """
+    """Return the nearest tree with x >= 0, `max(x, 0)`."""
     return weft.tree.map(lambda x: wnp.maximum(x, 0), tree)
 
 
@@ -39,57 +32,30 @@ def projection_box(tree: Any, lower: Any, upper: Any) -> Any:
     return weft.tree.map(wnp.clip, tree, low, high)
 
 
+@document(
+    "A tree like `tree`.",
+    "optim.projections.projection_hypercube(wnp.array([-1.0, 2.0])) -> Array([0., 1.], dtype=float32)",
+)
 def projection_hypercube(tree: Any, scale: Any = 1) -> Any:
-    """Return the nearest tree with `0 <= x <= scale`.
-
-    Args:
-        tree: a tree of arrays.
-        scale: the size of the set.
-
-    Returns:
-        A tree like `tree`.
-
-    >>> import weft.numpy as wnp
-    >>> from weft import optim
-    >>> optim.projections.projection_hypercube(wnp.array([-1.0, 2.0]))
-    Array([0., 1.], dtype=float32)
-    """
+    """Return the nearest tree with `0 <= x <= scale`."""
     return projection_box(tree, 0, scale)
 
 
+@document(
+    "A tree like `tree`.",
+    "optim.projections.projection_linf_ball(wnp.array([-3.0, 0.5])) -> Array([-1. ,  0.5], dtype=float32)",
+)
 def projection_linf_ball(tree: Any, scale: Any = 1) -> Any:
-    """Return the nearest tree with `-scale <= x <= scale`.
-
-    Args:
-        tree: a tree of arrays.
-        scale: the size of the set.
-
-    Returns:
-        A tree like `tree`.
-
-    >>> import weft.numpy as wnp
-    >>> from weft import optim
-    >>> optim.projections.projection_linf_ball(wnp.array([-3.0, 0.5]))
-    Array([-1. ,  0.5], dtype=float32)
-    """
+    """Return the nearest tree with `-scale <= x <= scale`."""
     return projection_box(tree, -scale, scale)
 
 
+@document(
+    "A tree like `tree`.",
+    "optim.projections.projection_simplex(wnp.array([1.0, 1.0])).round(3) -> Array([0.5, 0.5], dtype=float32)",
+)
 def projection_simplex(tree: Any, scale: ArrayLike = 1) -> Any:
-    """Return the nearest tree with x >= 0 and `sum(x) = scale`.
-
-    Args:
-        tree: a tree of arrays.
-        scale: the size of the set.
-
-    Returns:
-        A tree like `tree`.
-
-    >>> import weft.numpy as wnp
-    >>> from weft import optim
-    >>> optim.projections.projection_simplex(wnp.array([1.0, 1.0])).round(3)
-    Array([0.5, 0.5], dtype=float32)
-    """
+    """Return the nearest tree with x >= 0 and `sum(x) = scale`."""
     vector, restore = ravel_pytree(tree)
     return restore(_simplex(vector, scale))
 
@@ -106,34 +72,19 @@ def _simplex(vector: Array, scale: Any) -> Array:
     return wnp.maximum(vector - shift, 0)
 
 
+@document(
+    "A tree like `tree`.",
+    "optim.projections.projection_l1_sphere(wnp.array([1.0, 1.0])).round(3) -> Array([0.5, 0.5], dtype=float32)",
+)
 def projection_l1_sphere(tree: Any, scale: ArrayLike = 1) -> Any:
-    """Return the nearest tree with `sum(|x|) = scale`.
-
-    Args:
-        tree: a tree of arrays.
-        scale: the size of the set.
-
-    Returns:
-        A tree like `tree`.
-
-    >>> import weft.numpy as wnp
-    >>> from weft import optim
-    >>> optim.projections.projection_l1_sphere(wnp.array([1.0, 1.0])).round(3)
-    Array([0.5, 0.5], dtype=float32)
-    """
+    """Return the nearest tree with `sum(|x|) = scale`."""
     sizes = projection_simplex(weft.tree.map(wnp.abs, tree), scale)
     return weft.tree.map(lambda x, size: wnp.sign(x) * size, tree, sizes)
 
 
+@document("A tree like `tree`.")
 def projection_l1_ball(tree: Any, scale: ArrayLike = 1) -> Any:
     """Return the nearest tree with `sum(|x|) <= scale`.
-
-    Args:
-        tree: a tree of arrays.
-        scale: the size of the set.
-
-    Returns:
-        A tree like `tree`.
 
     >>> import weft.numpy as wnp
     >>> from weft import optim
@@ -144,39 +95,21 @@ def projection_l1_ball(tree: Any, scale: ArrayLike = 1) -> Any:
     return weft.tree.map(lambda x, projected: wnp.where(inside, x, projected), tree, projection_l1_sphere(tree, scale))
 
 
+@document(
+    "A tree like `tree`.",
+    "optim.projections.projection_l2_sphere(wnp.array([3.0, 4.0])).round(3) -> Array([0.6, 0.8], dtype=float32)",
+)
 def projection_l2_sphere(tree: Any, scale: ArrayLike = 1) -> Any:
-    """Return the nearest tree with `sqrt(sum(x^2)) = scale`.
-
-    Args:
-        tree: a tree of arrays.
-        scale: the size of the set.
-
-    Returns:
-        A tree like `tree`.
-
-    >>> import weft.numpy as wnp
-    >>> from weft import optim
-    >>> optim.projections.projection_l2_sphere(wnp.array([3.0, 4.0])).round(3)
-    Array([0.6, 0.8], dtype=float32)
-    """
+    """Return the nearest tree with `sqrt(sum(x^2)) = scale`."""
     return tree_scale(scale / tree_norm(tree), tree)
 
 
+@document(
+    "A tree like `tree`.",
+    "optim.projections.projection_l2_ball(wnp.array([3.0, 4.0])).round(3) -> Array([0.6, 0.8], dtype=float32)",
+)
 def projection_l2_ball(tree: Any, scale: ArrayLike = 1) -> Any:
-    """Return the nearest tree with `sqrt(sum(x^2)) <= scale`.
-
-    Args:
-        tree: a tree of arrays.
-        scale: the size of the set.
-
-    Returns:
-        A tree like `tree`.
-
-    >>> import weft.numpy as wnp
-    >>> from weft import optim
-    >>> optim.projections.projection_l2_ball(wnp.array([3.0, 4.0])).round(3)
-    Array([0.6, 0.8], dtype=float32)
-    """
+    """Return the nearest tree with `sqrt(sum(x^2)) <= scale`."""
     square = tree_norm(tree, squared=True)
     inside = square <= wnp.asarray(scale) ** 2
     factor = scale / wnp.sqrt(wnp.where(inside, 1.0, square))

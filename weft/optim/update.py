@@ -7,20 +7,15 @@ from typing import Any
 import weft
 import weft.numpy as wnp
 from weft import Array
+from weft.optim.argument_docs import document
 from weft.optim.base import Params, Updates
 from weft.optim.tree_mapping import map_trees
 from weft.typing import ArrayLike
 
 
+@document("A tree of parameters.", params="a tree of parameters.", updates="a tree like it.")
 def apply_updates(params: Params, updates: Updates) -> Params:
     """Return params + updates, each leaf in the dtype of the parameter; None leaves a parameter unchanged.
-
-    Args:
-        params: a tree of parameters.
-        updates: a tree like it.
-
-    Returns:
-        A tree of parameters.
 
     >>> import weft.numpy as wnp
     >>> from weft import optim

@@ -5,6 +5,7 @@ from typing import Any
 
 from weft.errors import publish as _publish
 from weft.keras.core import registry as _registry
+from weft.keras.losses.argument_docs import document
 from weft.keras.losses.base import Loss as Loss, LossFunctionWrapper as LossFunctionWrapper
 from weft.keras.losses.margins import (
     CategoricalHinge as CategoricalHinge,
@@ -60,52 +61,34 @@ from weft.keras.losses.regression import (
 )
 
 
+@document(
+    "a function or an object; None for None.",
+    "keras.losses.get(\"mse\").__name__ -> 'mean_squared_error'",
+    identifier='None, the name of a loss or of its class ("mse", "MeanSquaredError"), a config, or a loss.',
+)
 def get(identifier: Any) -> Any:
-    """Return the loss for an argument `loss=`.
-
-    Args:
-        identifier: None, the name of a loss or of its class ("mse", "MeanSquaredError"), a config, or a loss.
-
-    Returns:
-        a function or an object; None for None.
-
-    >>> from weft import keras
-    >>> keras.losses.get("mse").__name__
-    'mean_squared_error'
-    """
+    """Return the loss for an argument `loss=`."""
     return _registry.get("losses", identifier)
 
 
+@document(
+    "a dict that `deserialize` reads.",
+    'keras.losses.serialize(keras.losses.Huber(delta=2.0))["config"]["delta"] -> 2.0',
+    loss="a `Loss`, or a function.",
+)
 def serialize(loss: Any) -> Any:
-    """Convert a loss to plain data.
-
-    Args:
-        loss: a `Loss`, or a function.
-
-    Returns:
-        a dict that `deserialize` reads.
-
-    >>> from weft import keras
-    >>> keras.losses.serialize(keras.losses.Huber(delta=2.0))["config"]["delta"]
-    2.0
-    """
+    """Convert a loss to plain data."""
     return _registry.serialize_keras_object(loss)
 
 
+@document(
+    "a function or an object.",
+    'keras.losses.deserialize(keras.losses.serialize(keras.losses.Huber(delta=2.0))).get_config()["delta"] -> 2.0',
+    name="what `serialize` returned, or the name of a loss.",
+    custom_objects="further losses by name.",
+)
 def deserialize(name: Any, custom_objects: Mapping[str, Any] | None = None) -> Any:
-    """Construct a loss from plain data.
-
-    Args:
-        name: what `serialize` returned, or the name of a loss.
-        custom_objects: further losses by name.
-
-    Returns:
-        a function or an object.
-
-    >>> from weft import keras
-    >>> keras.losses.deserialize(keras.losses.serialize(keras.losses.Huber(delta=2.0))).get_config()["delta"]
-    2.0
-    """
+    """Construct a loss from plain data."""
     return _registry.deserialize_keras_object(name, custom_objects, kind="losses")
 
 

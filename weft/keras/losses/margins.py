@@ -6,6 +6,7 @@ from typing import Any
 
 import weft.numpy as wnp
 from weft import Array
+from weft.keras.losses.argument_docs import document
 from weft.keras.losses.arguments import broadcastable, pair
 from weft.keras.losses.base import LossFunctionWrapper
 from weft.keras.ops.dispatch import operation
@@ -24,56 +25,38 @@ def _margins(name: str, y_true: Any, y_pred: Any) -> Array:
 
 
 @operation
+@document(
+    "values without the last axis.",
+    "print(keras.losses.hinge([[1, 0]], [[0.5, 0.5]])) -> [1.]",
+    y_true="targets: -1 and 1, or 0 and 1.",
+    y_pred="predictions of any size; the shapes broadcast.",
+)
 def hinge(y_true: Any, y_pred: Any) -> Array:
-    """Compute the mean of max(1 - y_true * y_pred, 0) over the last axis; targets are -1 and 1, or 0 and 1.
-
-    Args:
-        y_true: targets: -1 and 1, or 0 and 1.
-        y_pred: predictions of any size; the shapes broadcast.
-
-    Returns:
-        values without the last axis.
-
-    >>> from weft import keras
-    >>> print(keras.losses.hinge([[1, 0]], [[0.5, 0.5]]))
-    [1.]
-    """
+    """Compute the mean of max(1 - y_true * y_pred, 0) over the last axis; targets are -1 and 1, or 0 and 1."""
     return wnp.mean(_margins("hinge", y_true, y_pred), axis=-1)
 
 
 @operation
+@document(
+    "values without the last axis.",
+    "print(keras.losses.squared_hinge([[1, 0]], [[0.5, 0.5]])) -> [1.25]",
+    y_true="targets: -1 and 1, or 0 and 1.",
+    y_pred="predictions of any size; the shapes broadcast.",
+)
 def squared_hinge(y_true: Any, y_pred: Any) -> Array:
-    """Compute the mean of max(1 - y_true * y_pred, 0)^2 over the last axis; targets are -1 and 1, or 0 and 1.
-
-    Args:
-        y_true: targets: -1 and 1, or 0 and 1.
-        y_pred: predictions of any size; the shapes broadcast.
-
-    Returns:
-        values without the last axis.
-
-    >>> from weft import keras
-    >>> print(keras.losses.squared_hinge([[1, 0]], [[0.5, 0.5]]))
-    [1.25]
-    """
+    """Compute the mean of max(1 - y_true * y_pred, 0)^2 over the last axis; targets are -1 and 1, or 0 and 1."""
     return wnp.mean(wnp.square(_margins("squared_hinge", y_true, y_pred)), axis=-1)
 
 
 @operation
+@document(
+    "values without the last axis.",
+    "print(keras.losses.categorical_hinge([[0, 1]], [[0.6, 0.4]])) -> [1.2]",
+    y_true="one-hot targets.",
+    y_pred="predictions of any size; the shapes broadcast.",
+)
 def categorical_hinge(y_true: Any, y_pred: Any) -> Array:
-    """Compute max(1 + the largest prediction of a wrong class - that of the right class, 0); targets are one-hot.
-
-    Args:
-        y_true: one-hot targets.
-        y_pred: predictions of any size; the shapes broadcast.
-
-    Returns:
-        values without the last axis.
-
-    >>> from weft import keras
-    >>> print(keras.losses.categorical_hinge([[0, 1]], [[0.6, 0.4]]))
-    [1.2]
-    """
+    """Compute max(1 + the largest prediction of a wrong class - that of the right class, 0); targets are one-hot."""
     y_true, y_pred = pair(y_true, y_pred)
     broadcastable("categorical_hinge", y_true, y_pred)
     right = wnp.sum(y_true * y_pred, axis=-1)

@@ -8,6 +8,7 @@ import weft.numpy as wnp
 from weft import Array, nn, scipy
 from weft.errors import ArgumentError
 from weft.keras.core import config, context
+from weft.keras.losses.argument_docs import document
 from weft.keras.losses.arguments import equal_shapes, pair
 from weft.keras.losses.base import LossFunctionWrapper
 from weft.keras.ops.dispatch import operation
@@ -20,21 +21,14 @@ def _axes(axis: Axes) -> int | tuple[int, ...] | None:
 
 
 @operation
+@document(
+    "losses without these axes.",
+    "print(keras.losses.dice([[1.0, 0.0]], [[1.0, 1.0]])) -> 0.3333333",
+    y_pred="predictions of the same shape.",
+    axis="the axes that are summed; None is all.",
+)
 def dice(y_true: Any, y_pred: Any, axis: Axes = None) -> Array:
-    """Compute 1 - 2 * sum(y_true * y_pred) / (sum(y_true) + sum(y_pred)), over the axes or over everything.
-
-    Args:
-        y_true: targets.
-        y_pred: predictions of the same shape.
-        axis: the axes that are summed; None is all.
-
-    Returns:
-        losses without these axes.
-
-    >>> from weft import keras
-    >>> print(keras.losses.dice([[1.0, 0.0]], [[1.0, 1.0]]))
-    0.3333333
-    """
+    """Compute 1 - 2 * sum(y_true * y_pred) / (sum(y_true) + sum(y_pred)), over the axes or over everything."""
     y_true, y_pred = pair(y_true, y_pred)
     equal_shapes("dice", y_true, y_pred)
     overlap = wnp.sum(y_true * y_pred, axis=_axes(axis))

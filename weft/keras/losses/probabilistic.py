@@ -9,6 +9,7 @@ import weft.numpy as wnp
 from weft import Array, nn
 from weft.errors import ArgumentError
 from weft.keras.core import config, context
+from weft.keras.losses.argument_docs import document
 from weft.keras.losses.arguments import broadcastable, equal_shapes, pair
 from weft.keras.losses.base import LossFunctionWrapper
 from weft.keras.ops import nn as operations
@@ -251,20 +252,14 @@ def categorical_generalized_cross_entropy(y_true: Any, y_pred: Any, q: float) ->
 
 
 @operation
+@document(
+    "values without the last axis.",
+    "print(keras.losses.kl_divergence([[0.5, 0.5]], [[0.5, 0.5]])) -> [0.]",
+    y_true="distributions along the last axis.",
+    y_pred="distributions; the shapes broadcast.",
+)
 def kl_divergence(y_true: Any, y_pred: Any) -> Array:
-    """Compute sum(y_true * log(y_true / y_pred)) over the last axis; both are clipped to [epsilon, 1].
-
-    Args:
-        y_true: distributions along the last axis.
-        y_pred: distributions; the shapes broadcast.
-
-    Returns:
-        values without the last axis.
-
-    >>> from weft import keras
-    >>> print(keras.losses.kl_divergence([[0.5, 0.5]], [[0.5, 0.5]]))
-    [0.]
-    """
+    """Compute sum(y_true * log(y_true / y_pred)) over the last axis; both are clipped to [epsilon, 1]."""
     y_true, y_pred = pair(y_true, y_pred)
     broadcastable("kl_divergence", y_true, y_pred)
     y_true, y_pred = (wnp.clip(values, config.epsilon(), 1.0) for values in (y_true, y_pred))
@@ -272,40 +267,28 @@ def kl_divergence(y_true: Any, y_pred: Any) -> Array:
 
 
 @operation
+@document(
+    "values without the last axis.",
+    "print(keras.losses.poisson([[1.0, 0.0]], [[1.0, 1.0]])) -> [0.99999994]",
+    y_true="counts.",
+    y_pred="rates; the shapes broadcast.",
+)
 def poisson(y_true: Any, y_pred: Any) -> Array:
-    """Compute the mean of y_pred - y_true * log(y_pred + epsilon) over the last axis: predictions are rates.
-
-    Args:
-        y_true: counts.
-        y_pred: rates; the shapes broadcast.
-
-    Returns:
-        values without the last axis.
-
-    >>> from weft import keras
-    >>> print(keras.losses.poisson([[1.0, 0.0]], [[1.0, 1.0]]))
-    [0.99999994]
-    """
+    """Compute the mean of y_pred - y_true * log(y_pred + epsilon) over the last axis: predictions are rates."""
     y_true, y_pred = pair(y_true, y_pred)
     broadcastable("poisson", y_true, y_pred)
     return wnp.mean(y_pred - y_true * wnp.log(y_pred + config.epsilon()), axis=-1)
 
 
 @operation
+@document(
+    "losses [batch].",
+    "print(keras.losses.ctc([[1]], [[[0.0, 0.0]]])) -> [0.6931472]",
+    y_true="labels [batch, length], integers from 1; 0 is the blank, and pads sequences that are shorter.",
+    y_pred="logits [batch, time, classes], class 0 is the blank.",
+)
 def ctc(y_true: Any, y_pred: Any) -> Array:
-    """Compute -log of the likelihood of label sequences over all their alignments (Graves et al., 2006).
-
-    Args:
-        y_true: labels [batch, length], integers from 1; 0 is the blank, and pads sequences that are shorter.
-        y_pred: logits [batch, time, classes], class 0 is the blank.
-
-    Returns:
-        losses [batch].
-
-    >>> from weft import keras
-    >>> print(keras.losses.ctc([[1]], [[[0.0, 0.0]]]))
-    [0.6931472]
-    """
+    """Compute -log of the likelihood of label sequences over all their alignments (Graves et al., 2006)."""
     y_true, y_pred = wnp.asarray(y_true), wnp.asarray(y_pred)
     if y_true.ndim != 2 or y_pred.ndim != 3 or y_true.shape[0] != y_pred.shape[0]:
         raise ArgumentError(

@@ -8,105 +8,64 @@ from typing import Any
 import weft.numpy as wnp
 from weft import Array, nn
 from weft.keras.core import config
+from weft.keras.losses.argument_docs import document
 from weft.keras.losses.arguments import errors
 from weft.keras.losses.base import LossFunctionWrapper
 from weft.keras.ops.dispatch import operation
 
 
 @operation
+@document(
+    "values without the last axis.", "print(keras.losses.mean_squared_error([[0.0, 1.0]], [[1.0, 3.0]])) -> [2.5]"
+)
 def mean_squared_error(y_true: Any, y_pred: Any) -> Array:
-    """Compute the mean of (y_true - y_pred)^2 over the last axis.
-
-    Args:
-        y_true: targets.
-        y_pred: predictions; the shapes broadcast.
-
-    Returns:
-        values without the last axis.
-
-    >>> from weft import keras
-    >>> print(keras.losses.mean_squared_error([[0.0, 1.0]], [[1.0, 3.0]]))
-    [2.5]
-    """
+    """Compute the mean of (y_true - y_pred)^2 over the last axis."""
     y_true, y_pred = errors("mean_squared_error", y_true, y_pred)
     return wnp.mean(wnp.square(y_true - y_pred), axis=-1)
 
 
 @operation
+@document(
+    "values without the last axis.", "print(keras.losses.mean_absolute_error([[0.0, 1.0]], [[1.0, 3.0]])) -> [1.5]"
+)
 def mean_absolute_error(y_true: Any, y_pred: Any) -> Array:
-    """Compute the mean of |y_true - y_pred| over the last axis.
-
-    Args:
-        y_true: targets.
-        y_pred: predictions; the shapes broadcast.
-
-    Returns:
-        values without the last axis.
-
-    >>> from weft import keras
-    >>> print(keras.losses.mean_absolute_error([[0.0, 1.0]], [[1.0, 3.0]]))
-    [1.5]
-    """
+    """Compute the mean of |y_true - y_pred| over the last axis."""
     y_true, y_pred = errors("mean_absolute_error", y_true, y_pred)
     return wnp.mean(wnp.abs(y_true - y_pred), axis=-1)
 
 
 @operation
+@document(
+    "values without the last axis.",
+    "print(keras.losses.mean_absolute_percentage_error([[1.0, 2.0]], [[2.0, 2.0]])) -> [50.]",
+)
 def mean_absolute_percentage_error(y_true: Any, y_pred: Any) -> Array:
-    """Compute 100 times the mean of |y_true - y_pred| / max(|y_true|, epsilon) over the last axis.
-
-    Args:
-        y_true: targets.
-        y_pred: predictions; the shapes broadcast.
-
-    Returns:
-        values without the last axis.
-
-    >>> from weft import keras
-    >>> print(keras.losses.mean_absolute_percentage_error([[1.0, 2.0]], [[2.0, 2.0]]))
-    [50.]
-    """
+    """Compute 100 times the mean of |y_true - y_pred| / max(|y_true|, epsilon) over the last axis."""
     y_true, y_pred = errors("mean_absolute_percentage_error", y_true, y_pred)
     relative = wnp.abs((y_true - y_pred) / wnp.maximum(wnp.abs(y_true), config.epsilon()))
     return 100.0 * wnp.mean(relative, axis=-1)
 
 
 @operation
+@document(
+    "values without the last axis.",
+    "print(keras.losses.mean_squared_logarithmic_error([[1.0, 2.0]], [[1.0, 2.0]])) -> [0.]",
+)
 def mean_squared_logarithmic_error(y_true: Any, y_pred: Any) -> Array:
-    """Compute the mean of (log(1 + y_true) - log(1 + y_pred))^2 over the last axis; both are at least epsilon.
-
-    Args:
-        y_true: targets.
-        y_pred: predictions; the shapes broadcast.
-
-    Returns:
-        values without the last axis.
-
-    >>> from weft import keras
-    >>> print(keras.losses.mean_squared_logarithmic_error([[1.0, 2.0]], [[1.0, 2.0]]))
-    [0.]
-    """
+    """Compute the mean of (log(1 + y_true) - log(1 + y_pred))^2 over the last axis; both are at least epsilon."""
     y_true, y_pred = errors("mean_squared_logarithmic_error", y_true, y_pred)
     logarithm = lambda values: wnp.log(wnp.maximum(values, config.epsilon()) + 1.0)
     return wnp.mean(wnp.square(logarithm(y_true) - logarithm(y_pred)), axis=-1)
 
 
 @operation
+@document(
+    "values without the last axis.",
+    "print(keras.losses.huber([[0.0, 0.0]], [[0.5, 3.0]], delta=1.0)) -> [1.3125]",
+    delta="where the square ends.",
+)
 def huber(y_true: Any, y_pred: Any, delta: float = 1.0) -> Array:
-    """Compute the mean over the last axis of e^2 / 2 for |e| up to delta, and of delta * |e| - delta^2 / 2 beyond.
-
-    Args:
-        y_true: targets.
-        y_pred: predictions; the shapes broadcast.
-        delta: where the square ends.
-
-    Returns:
-        values without the last axis.
-
-    >>> from weft import keras
-    >>> print(keras.losses.huber([[0.0, 0.0]], [[0.5, 3.0]], delta=1.0))
-    [1.3125]
-    """
+    """Compute the mean over the last axis of e^2 / 2 for |e| up to delta, and of delta * |e| - delta^2 / 2 beyond."""
     y_true, y_pred = errors("huber", y_true, y_pred)
     error = y_pred - y_true
     size = wnp.abs(error)
@@ -114,20 +73,9 @@ def huber(y_true: Any, y_pred: Any, delta: float = 1.0) -> Array:
 
 
 @operation
+@document("values without the last axis.", "print(keras.losses.log_cosh([[1.0, 2.0]], [[1.0, 2.0]])) -> [0.]")
 def log_cosh(y_true: Any, y_pred: Any) -> Array:
-    """Compute the mean of log(cosh(y_pred - y_true)) over the last axis, without overflow.
-
-    Args:
-        y_true: targets.
-        y_pred: predictions; the shapes broadcast.
-
-    Returns:
-        values without the last axis.
-
-    >>> from weft import keras
-    >>> print(keras.losses.log_cosh([[1.0, 2.0]], [[1.0, 2.0]]))
-    [0.]
-    """
+    """Compute the mean of log(cosh(y_pred - y_true)) over the last axis, without overflow."""
     y_true, y_pred = errors("log_cosh", y_true, y_pred)
     error = y_pred - y_true
     return wnp.mean(error + nn.softplus(error * -2.0) - math.log(2.0), axis=-1)
@@ -142,21 +90,13 @@ def unit(values: Array, axis: int | tuple[int, ...] | None = -1) -> Array:
 
 
 @operation
+@document(
+    "values without that axis.",
+    "print(keras.losses.cosine_similarity([[1.0, 0.0]], [[2.0, 0.0]])) -> [-1.]",
+    axis="what the vectors are along.",
+)
 def cosine_similarity(y_true: Any, y_pred: Any, axis: int = -1) -> Array:
-    """Compute minus the cosine of the angle between targets and predictions along an axis: -1 is best.
-
-    Args:
-        y_true: targets.
-        y_pred: predictions; the shapes broadcast.
-        axis: what the vectors are along.
-
-    Returns:
-        values without that axis.
-
-    >>> from weft import keras
-    >>> print(keras.losses.cosine_similarity([[1.0, 0.0]], [[2.0, 0.0]]))
-    [-1.]
-    """
+    """Compute minus the cosine of the angle between targets and predictions along an axis: -1 is best."""
     y_true, y_pred = errors("cosine_similarity", y_true, y_pred)
     return -wnp.sum(unit(y_true, axis) * unit(y_pred, axis), axis=axis)
 

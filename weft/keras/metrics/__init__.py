@@ -5,6 +5,7 @@ from typing import Any
 
 from weft.errors import publish as _publish
 from weft.keras.core import registry as _registry
+from weft.keras.losses.argument_docs import document
 from weft.keras.losses.margins import (
     categorical_hinge as categorical_hinge,
     hinge as hinge,
@@ -89,35 +90,23 @@ from weft.keras.metrics.regression import (
 )
 
 
+@document(
+    "a metric, or the function that was passed; None for None.",
+    'keras.metrics.get("mse") -> <MeanSquaredError name=mean_squared_error>',
+    identifier='None, the name of a metric or of its class ("mse", "auc", "AUC"), a config, or a metric.',
+)
 def get(identifier: Any) -> Any:
-    """Return the metric for an argument `metrics=`.
-
-    Args:
-        identifier: None, the name of a metric or of its class ("mse", "auc", "AUC"), a config, or a metric.
-
-    Returns:
-        a metric, or the function that was passed; None for None.
-
-    >>> from weft import keras
-    >>> keras.metrics.get("mse")
-    <MeanSquaredError name=mean_squared_error>
-    """
+    """Return the metric for an argument `metrics=`."""
     return _registry.get("metrics", identifier)
 
 
+@document(
+    "a dict that `deserialize` reads.",
+    "keras.metrics.serialize(keras.metrics.Mean())[\"class_name\"] -> 'Mean'",
+    metric="a `Metric`, or a function.",
+)
 def serialize(metric: Any) -> Any:
-    """Convert a metric to plain data.
-
-    Args:
-        metric: a `Metric`, or a function.
-
-    Returns:
-        a dict that `deserialize` reads.
-
-    >>> from weft import keras
-    >>> keras.metrics.serialize(keras.metrics.Mean())["class_name"]
-    'Mean'
-    """
+    """Convert a metric to plain data."""
     return _registry.serialize_keras_object(metric)
 
 

@@ -8,6 +8,7 @@ import weft.numpy as wnp
 from weft import Array, lax
 from weft.errors import ArgumentError
 from weft.keras.core import config
+from weft.keras.losses.argument_docs import document
 from weft.keras.losses.arguments import broadcastable, errors, same_rank
 from weft.keras.metrics.reduction import MeanMetricWrapper
 from weft.keras.ops.math import in_top_k
@@ -23,16 +24,9 @@ def accuracy(y_true: Any, y_pred: Any) -> Array:
     return (y_true == y_pred).astype(config.floatx())
 
 
+@document("1 or 0 for each prediction.", y_true="targets of 0 and 1.", threshold="predictions above count as 1.")
 def binary_accuracy(y_true: Any, y_pred: Any, threshold: float = 0.5) -> Array:
     """Return 1 where (y_pred > threshold) equals the target of 0 or 1, else 0.
-
-    Args:
-        y_true: targets of 0 and 1.
-        y_pred: predictions; the shapes broadcast.
-        threshold: predictions above count as 1.
-
-    Returns:
-        1 or 0 for each prediction.
 
     >>> from weft import keras
     >>> print(keras.metrics.binary_accuracy([[1.0], [0.0]], [[0.6], [0.7]]))
@@ -72,39 +66,27 @@ def _one_hot_labels(name: str, y_true: Array, y_pred: Array) -> Array:
     return wnp.argmax(y_true, axis=-1)
 
 
+@document(
+    "1 or 0 for each row.",
+    "print(keras.metrics.categorical_accuracy([[0, 1], [1, 0]], [[0.1, 0.9], [0.2, 0.8]])) -> [1. 0.]",
+    y_true="one-hot targets.",
+    y_pred="predictions of the same shape.",
+)
 def categorical_accuracy(y_true: Any, y_pred: Any) -> Array:
-    """Return 1 where the largest prediction is that of the one-hot target, else 0.
-
-    Args:
-        y_true: one-hot targets.
-        y_pred: predictions of the same shape.
-
-    Returns:
-        1 or 0 for each row.
-
-    >>> from weft import keras
-    >>> print(keras.metrics.categorical_accuracy([[0, 1], [1, 0]], [[0.1, 0.9], [0.2, 0.8]]))
-    [1. 0.]
-    """
+    """Return 1 where the largest prediction is that of the one-hot target, else 0."""
     y_true, y_pred = wnp.asarray(y_true), wnp.asarray(y_pred)
     labels = _one_hot_labels("categorical_accuracy", y_true, y_pred)
     return (labels == wnp.argmax(y_pred, axis=-1)).astype(config.floatx())
 
 
+@document(
+    "1 or 0 for each row.",
+    "print(keras.metrics.sparse_categorical_accuracy([1, 0], [[0.1, 0.9], [0.2, 0.8]])) -> [1. 0.]",
+    y_true="integer targets.",
+    y_pred="predictions, with an axis of classes more.",
+)
 def sparse_categorical_accuracy(y_true: Any, y_pred: Any) -> Array:
-    """Return 1 where the largest prediction is that of the integer target, else 0.
-
-    Args:
-        y_true: integer targets.
-        y_pred: predictions, with an axis of classes more.
-
-    Returns:
-        1 or 0 for each row.
-
-    >>> from weft import keras
-    >>> print(keras.metrics.sparse_categorical_accuracy([1, 0], [[0.1, 0.9], [0.2, 0.8]]))
-    [1. 0.]
-    """
+    """Return 1 where the largest prediction is that of the integer target, else 0."""
     y_true, y_pred = wnp.asarray(y_true), wnp.asarray(y_pred)
     labels = _labels("sparse_categorical_accuracy", y_true, y_pred)
     matches = (labels == wnp.argmax(y_pred, axis=-1).astype(labels.dtype)).astype(config.floatx())

@@ -9,6 +9,7 @@ from weft import Array
 from weft.errors import ArgumentError
 from weft.keras.core import config
 from weft.keras.losses import regression
+from weft.keras.losses.argument_docs import document
 from weft.keras.losses.arguments import equal_shapes, errors, same_rank
 from weft.keras.metrics.base import Metric
 from weft.keras.metrics.reduction import Mean, MeanMetricWrapper
@@ -23,42 +24,26 @@ def _center(values: Array, axis: int) -> Array:
     return values - wnp.mean(values, axis=axis, keepdims=True)
 
 
+@document(
+    "values without that axis.",
+    "print(keras.metrics.pearson_correlation([[0.0, 1.0]], [[0.0, 1.0]]).round(3)) -> [1.]",
+    axis="what the correlation is along.",
+)
 def pearson_correlation(y_true: Any, y_pred: Any, axis: int = -1) -> Array:
-    """Compute the correlation of targets and predictions along an axis.
-
-    Args:
-        y_true: targets.
-        y_pred: predictions; the shapes broadcast.
-        axis: what the correlation is along.
-
-    Returns:
-        values without that axis.
-
-    >>> from weft import keras
-    >>> print(keras.metrics.pearson_correlation([[0.0, 1.0]], [[0.0, 1.0]]).round(3))
-    [1.]
-    """
+    """Compute the correlation of targets and predictions along an axis."""
     y_true, y_pred = errors("pearson_correlation", y_true, y_pred)
     y_true, y_pred = (_center(values, axis) for values in (y_true, y_pred))
     y_true, y_pred = (values / wnp.std(values, axis=axis, keepdims=True) for values in (y_true, y_pred))
     return wnp.mean(y_true * y_pred, axis=axis)
 
 
+@document(
+    "values without that axis.",
+    "print(keras.metrics.concordance_correlation([[0.0, 1.0]], [[0.0, 1.0]]).round(3)) -> [1.]",
+    axis="what the correlation is along.",
+)
 def concordance_correlation(y_true: Any, y_pred: Any, axis: int = -1) -> Array:
-    """Compute the concordance along an axis: 2 * covariance / (both variances + the squared distance of the means).
-
-    Args:
-        y_true: targets.
-        y_pred: predictions; the shapes broadcast.
-        axis: what the correlation is along.
-
-    Returns:
-        values without that axis.
-
-    >>> from weft import keras
-    >>> print(keras.metrics.concordance_correlation([[0.0, 1.0]], [[0.0, 1.0]]).round(3))
-    [1.]
-    """
+    """Compute the concordance along an axis: 2 * covariance / (both variances + the squared distance of the means)."""
     y_true, y_pred = errors("concordance_correlation", y_true, y_pred)
     true_mean, mean = (wnp.mean(values, axis=axis, keepdims=True) for values in (y_true, y_pred))
     variances = wnp.var(y_true, axis=axis, keepdims=True) + wnp.var(y_pred, axis=axis, keepdims=True)

@@ -10,6 +10,7 @@ from typing import Any
 import weft.numpy as wnp
 from weft import Array, lax, nn, vmap
 from weft.errors import ArgumentError
+from weft.optim.argument_docs import document
 from weft.optim.losses.checks import floating, integers, same_shape
 from weft.optim.projections import projection_simplex
 from weft.typing import ArrayLike
@@ -17,15 +18,9 @@ from weft.typing import ArrayLike
 Axis = int | tuple[int, ...] | None
 
 
+@document("An array of the broadcast shape.", labels="probabilities, from 0 to 1.")
 def sigmoid_binary_cross_entropy(logits: ArrayLike, labels: Any) -> Array:
     """Compute `-y log(p) - (1 - y) log(1 - p)` with p = sigmoid(logits), element by element.
-
-    Args:
-        logits: unnormalized logarithms of probabilities.
-        labels: probabilities, from 0 to 1.
-
-    Returns:
-        An array of the broadcast shape.
 
     >>> import weft.numpy as wnp
     >>> from weft import optim
@@ -52,39 +47,25 @@ def sigmoid_focal_loss(logits: ArrayLike, labels: Any, *, alpha: float | None = 
     return (alpha * labels + (1 - alpha) * (1 - labels)) * loss
 
 
+@document(
+    "An array of the broadcast shape.",
+    "optim.hinge_loss(wnp.array([0.5, 2.0]), wnp.array([1.0, 1.0])) -> Array([0.5, 0. ], dtype=float32)",
+    predictor_outputs="real numbers.",
+    targets="-1 or 1.",
+)
 def hinge_loss(predictor_outputs: ArrayLike, targets: ArrayLike) -> Array:
-    """Compute `max(0, 1 - y * f)` for targets of -1 and 1.
-
-    Args:
-        predictor_outputs: real numbers.
-        targets: -1 or 1.
-
-    Returns:
-        An array of the broadcast shape.
-
-    >>> import weft.numpy as wnp
-    >>> from weft import optim
-    >>> optim.hinge_loss(wnp.array([0.5, 2.0]), wnp.array([1.0, 1.0]))
-    Array([0.5, 0. ], dtype=float32)
-    """
+    """Compute `max(0, 1 - y * f)` for targets of -1 and 1."""
     return wnp.maximum(0, 1 - wnp.asarray(predictor_outputs) * targets)
 
 
+@document(
+    "An array of the broadcast shape.",
+    "optim.perceptron_loss(wnp.array([0.5, -2.0]), wnp.array([1.0, 1.0])) -> Array([0., 2.], dtype=float32)",
+    predictor_outputs="real numbers.",
+    targets="-1 or 1.",
+)
 def perceptron_loss(predictor_outputs: ArrayLike, targets: ArrayLike) -> Array:
-    """Compute `max(0, -y * f)` for targets of -1 and 1.
-
-    Args:
-        predictor_outputs: real numbers.
-        targets: -1 or 1.
-
-    Returns:
-        An array of the broadcast shape.
-
-    >>> import weft.numpy as wnp
-    >>> from weft import optim
-    >>> optim.perceptron_loss(wnp.array([0.5, -2.0]), wnp.array([1.0, 1.0]))
-    Array([0., 2.], dtype=float32)
-    """
+    """Compute `max(0, -y * f)` for targets of -1 and 1."""
     same_shape("perceptron_loss", predictor_outputs=predictor_outputs, targets=targets)
     return wnp.maximum(0, -wnp.asarray(predictor_outputs) * targets)
 
@@ -100,40 +81,26 @@ def _one_hot(where: str, scores: ArrayLike, labels: ArrayLike) -> tuple[Array, A
     return scores, nn.one_hot(labels, scores.shape[-1], dtype=scores.dtype)
 
 
+@document(
+    "An array without the last axis.",
+    "optim.losses.multiclass_hinge_loss(wnp.array([1.0, 3.0]), wnp.array(0)) -> Array(3., dtype=float32)",
+    scores="a score for each class along the last axis.",
+    labels="integers.",
+)
 def multiclass_hinge_loss(scores: ArrayLike, labels: ArrayLike) -> Array:
-    """Compute `max_j (s_j + [j != y]) - s_y`.
-
-    Args:
-        scores: a score for each class along the last axis.
-        labels: integers.
-
-    Returns:
-        An array without the last axis.
-
-    >>> import weft.numpy as wnp
-    >>> from weft import optim
-    >>> optim.losses.multiclass_hinge_loss(wnp.array([1.0, 3.0]), wnp.array(0))
-    Array(3., dtype=float32)
-    """
+    """Compute `max_j (s_j + [j != y]) - s_y`."""
     scores, chosen = _one_hot("multiclass_hinge_loss", scores, labels)
     return wnp.max(scores + 1.0 - chosen, axis=-1) - wnp.sum(scores * chosen, axis=-1)
 
 
+@document(
+    "An array without the last axis.",
+    "optim.losses.multiclass_perceptron_loss(wnp.array([1.0, 3.0]), wnp.array(0)) -> Array(2., dtype=float32)",
+    scores="a score for each class along the last axis.",
+    labels="integers.",
+)
 def multiclass_perceptron_loss(scores: ArrayLike, labels: ArrayLike) -> Array:
-    """Compute `max_j s_j - s_y`.
-
-    Args:
-        scores: a score for each class along the last axis.
-        labels: integers.
-
-    Returns:
-        An array without the last axis.
-
-    >>> import weft.numpy as wnp
-    >>> from weft import optim
-    >>> optim.losses.multiclass_perceptron_loss(wnp.array([1.0, 3.0]), wnp.array(0))
-    Array(2., dtype=float32)
-    """
+    """Compute `max_j s_j - s_y`."""
     scores, chosen = _one_hot("multiclass_perceptron_loss", scores, labels)
     return wnp.max(scores, axis=-1) - wnp.sum(scores * chosen, axis=-1)
 
@@ -191,19 +158,11 @@ def safe_softmax_cross_entropy(logits: ArrayLike, labels: ArrayLike) -> Array:
     return -wnp.sum(labels * wnp.where(nothing, 0.0, logs), axis=-1)
 
 
+@document("An array of the shape of `labels`.", labels="integers, without the axis.")
 def softmax_cross_entropy_with_integer_labels(
     logits: ArrayLike, labels: ArrayLike, axis: int | tuple[int, ...] = -1, where: ArrayLike | None = None
 ) -> Array:
     """Compute `-log softmax(logits)[label]`; with several axes, the softmax is over all of them.
-
-    Args:
-        logits: unnormalized logarithms of probabilities.
-        labels: integers, without the axis.
-        axis: the axis or axes of the classes.
-        where: booleans, false for classes that do not count.
-
-    Returns:
-        An array of the shape of `labels`.
 
     >>> import weft.numpy as wnp
     >>> from weft import optim
@@ -246,41 +205,28 @@ def poly_loss_cross_entropy(
     return softmax_cross_entropy(logits, labels, axis=axis, where=where) + epsilon * missing
 
 
+@document(
+    "An array of the shape of `labels`.",
+    "optim.smooth_labels(wnp.array([1.0, 0.0]), 0.1) -> Array([0.95, 0.05], dtype=float32)",
+    labels="probabilities along the axis.",
+    alpha="how much of them goes to all classes alike.",
+)
 def smooth_labels(labels: ArrayLike, alpha: float, *, axis: Axis = -1, where: ArrayLike | None = None) -> Array:
-    """Compute `(1 - alpha) * labels + alpha / number of classes`.
-
-    Args:
-        labels: probabilities along the axis.
-        alpha: how much of them goes to all classes alike.
-        axis: the axis or axes of the classes.
-        where: booleans, false for classes that do not count.
-
-    Returns:
-        An array of the shape of `labels`.
-
-    >>> import weft.numpy as wnp
-    >>> from weft import optim
-    >>> optim.smooth_labels(wnp.array([1.0, 0.0]), 0.1)
-    Array([0.95, 0.05], dtype=float32)
-    """
+    """Compute `(1 - alpha) * labels + alpha / number of classes`."""
     (labels,) = floating("smooth_labels", labels=labels)
     count: Any = wnp.sum(wnp.ones_like(labels), axis=axis, where=where, keepdims=True)
     return (1.0 - alpha) * labels + alpha / count
 
 
+@document(
+    "An array without the axis.",
+    log_predictions="logarithms of the predicted probabilities.",
+    targets="probabilities; where they are 0 the term is 0.",
+)
 def kl_divergence(
     log_predictions: ArrayLike, targets: ArrayLike, axis: Axis = -1, where: ArrayLike | None = None
 ) -> Array:
     """Compute `sum t * (log t - log p)`.
-
-    Args:
-        log_predictions: logarithms of the predicted probabilities.
-        targets: probabilities; where they are 0 the term is 0.
-        axis: the axis or axes of the classes.
-        where: booleans, false for classes that do not count.
-
-    Returns:
-        An array without the axis.
 
     >>> import weft.numpy as wnp
     >>> from weft import optim

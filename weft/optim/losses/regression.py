@@ -6,6 +6,7 @@ from typing import Any
 
 import weft.numpy as wnp
 from weft import Array
+from weft.optim.argument_docs import document
 from weft.optim.losses.checks import floating, same_shape
 from weft.optim.numerics import safe_norm
 from weft.typing import ArrayLike
@@ -20,58 +21,25 @@ def _errors(where: str, predictions: ArrayLike, targets: ArrayLike | None) -> Ar
     return predictions - wnp.asarray(targets)
 
 
+@document("An array of the same shape.", "optim.squared_error(wnp.array([1.0, 3.0])) -> Array([1., 9.], dtype=float32)")
 def squared_error(predictions: ArrayLike, targets: ArrayLike | None = None) -> Array:
-    """Compute `(predictions - targets)^2`.
-
-    Args:
-        predictions: an array.
-        targets: an array of the same shape; 0 by default.
-
-    Returns:
-        An array of the same shape.
-
-    >>> import weft.numpy as wnp
-    >>> from weft import optim
-    >>> optim.squared_error(wnp.array([1.0, 3.0]))
-    Array([1., 9.], dtype=float32)
-    """
+    """Compute `(predictions - targets)^2`."""
     return _errors("squared_error", predictions, targets) ** 2
 
 
+@document("An array of the same shape.", "optim.l2_loss(wnp.array([1.0, 3.0])) -> Array([0.5, 4.5], dtype=float32)")
 def l2_loss(predictions: ArrayLike, targets: ArrayLike | None = None) -> Array:
-    """Compute `(predictions - targets)^2 / 2`.
-
-    Args:
-        predictions: an array.
-        targets: an array of the same shape; 0 by default.
-
-    Returns:
-        An array of the same shape.
-
-    >>> import weft.numpy as wnp
-    >>> from weft import optim
-    >>> optim.l2_loss(wnp.array([1.0, 3.0]))
-    Array([0.5, 4.5], dtype=float32)
-    """
+    """Compute `(predictions - targets)^2 / 2`."""
     return 0.5 * _errors("l2_loss", predictions, targets) ** 2
 
 
+@document(
+    "An array of the same shape.",
+    "optim.huber_loss(wnp.array([0.5, 3.0])) -> Array([0.125, 2.5  ], dtype=float32)",
+    delta="where the square ends.",
+)
 def huber_loss(predictions: ArrayLike, targets: ArrayLike | None = None, *, delta: float = 1.0) -> Array:
-    """Compute `e^2 / 2` for errors up to delta, and `delta * (|e| - delta / 2)` beyond.
-
-    Args:
-        predictions: an array.
-        targets: an array of the same shape; 0 by default.
-        delta: where the square ends.
-
-    Returns:
-        An array of the same shape.
-
-    >>> import weft.numpy as wnp
-    >>> from weft import optim
-    >>> optim.huber_loss(wnp.array([0.5, 3.0]))
-    Array([0.125, 2.5  ], dtype=float32)
-    """
+    """Compute `e^2 / 2` for errors up to delta, and `delta * (|e| - delta / 2)` beyond."""
     size = wnp.abs(_errors("huber_loss", predictions, targets))
     quadratic = wnp.minimum(size, delta)
     return 0.5 * quadratic**2 + delta * (size - quadratic)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from weft.optim.argument_docs import document
 from weft.optim.base import GradientTransformationExtraArgs, MaskOrFn, ScalarOrSchedule
 from weft.optim.transforms.adaptive import (
     scale_by_adam,
@@ -21,6 +22,10 @@ from weft.optim.transforms.combining import chain
 from weft.optim.transforms.scaling import scale_by_learning_rate, scale_by_optimistic_gradient, scale_by_trust_ratio
 
 
+@document(
+    "A `GradientTransformationExtraArgs`: `init(params)` and `update(grads, state, params)`.",
+    mu_dtype="the dtype of the average of gradients; that of the parameters by default.",
+)
 def adam(
     learning_rate: ScalarOrSchedule,
     b1: float = 0.9,
@@ -34,18 +39,6 @@ def adam(
     """Create Adam: `-lr * m / (sqrt(v + eps_root) + eps)`, with m and v the corrected averages of g and g^2.
 
     See Kingma and Ba 2014.
-
-    Args:
-        learning_rate: a number, or a schedule: a function from the step count to a number.
-        b1: the decay of the average of gradients.
-        b2: the decay of the average of squares.
-        eps: a small number added outside of the root.
-        eps_root: a small number added inside of the root.
-        mu_dtype: the dtype of the average of gradients; that of the parameters by default.
-        nesterov: whether to look ahead by one step.
-
-    Returns:
-        A `GradientTransformationExtraArgs`: `init(params)` and `update(grads, state, params)`.
 
     >>> import weft.numpy as wnp
     >>> from weft import optim
@@ -76,6 +69,11 @@ def nadam(
     return adam(learning_rate, b1, b2, eps, eps_root, mu_dtype, nesterov=nesterov)
 
 
+@document(
+    "A `GradientTransformationExtraArgs`.",
+    mu_dtype="the dtype of the average of gradients; that of the parameters by default.",
+    mask="a tree of booleans, or a function that makes one: which parameters decay.",
+)
 def adamw(
     learning_rate: ScalarOrSchedule,
     b1: float = 0.9,
@@ -89,20 +87,6 @@ def adamw(
     nesterov: bool = False,
 ) -> GradientTransformationExtraArgs:
     """Create AdamW: Adam with `weight_decay * p` added before the learning rate (Loshchilov and Hutter 2019).
-
-    Args:
-        learning_rate: a number, or a schedule: a function from the step count to a number.
-        b1: the decay of the average of gradients.
-        b2: the decay of the average of squares.
-        eps: a small number added outside of the root.
-        eps_root: a small number added inside of the root.
-        mu_dtype: the dtype of the average of gradients; that of the parameters by default.
-        weight_decay: the factor of the parameters, or a schedule.
-        mask: a tree of booleans, or a function that makes one: which parameters decay.
-        nesterov: whether to look ahead by one step.
-
-    Returns:
-        A `GradientTransformationExtraArgs`.
 
     >>> import weft.numpy as wnp
     >>> from weft import optim
@@ -204,19 +188,11 @@ def adan(
     )
 
 
+@document("A `GradientTransformationExtraArgs`.")
 def yogi(
     learning_rate: ScalarOrSchedule, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-3
 ) -> GradientTransformationExtraArgs:
     """Create Yogi: Adam whose second moment changes by additive steps (Zaheer et al. 2018).
-
-    Args:
-        learning_rate: a number, or a schedule: a function from the step count to a number.
-        b1: the decay of the average of gradients.
-        b2: the decay of the average of squares.
-        eps: a small number added outside of the root.
-
-    Returns:
-        A `GradientTransformationExtraArgs`.
 
     >>> import weft.numpy as wnp
     >>> from weft import optim
@@ -261,6 +237,10 @@ def lion(
     )
 
 
+@document(
+    "A `GradientTransformationExtraArgs`.",
+    mask="a tree of booleans, or a function that makes one: which parameters decay.",
+)
 def lamb(
     learning_rate: ScalarOrSchedule,
     b1: float = 0.9,
@@ -271,18 +251,6 @@ def lamb(
     mask: MaskOrFn | None = None,
 ) -> GradientTransformationExtraArgs:
     """Create LAMB: AdamW whose step in each leaf has the norm of its parameters (You et al. 2020).
-
-    Args:
-        learning_rate: a number, or a schedule: a function from the step count to a number.
-        b1: the decay of the average of gradients.
-        b2: the decay of the average of squares.
-        eps: a small number added outside of the root.
-        eps_root: a small number added inside of the root.
-        weight_decay: the factor of the parameters, or a schedule.
-        mask: a tree of booleans, or a function that makes one: which parameters decay.
-
-    Returns:
-        A `GradientTransformationExtraArgs`.
 
     >>> import weft.numpy as wnp
     >>> from weft import optim

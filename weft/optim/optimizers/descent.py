@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import weft.numpy as wnp
+from weft.optim.argument_docs import document
 from weft.optim.base import (
     GradientTransformation,
     GradientTransformationExtraArgs,
@@ -37,6 +38,10 @@ from weft.optim.transforms.squares import (
 )
 
 
+@document(
+    "A `GradientTransformationExtraArgs`: `init(params)` and `update(grads, state, params)`.",
+    accumulator_dtype="the dtype of the accumulated gradient.",
+)
 def sgd(
     learning_rate: ScalarOrSchedule,
     momentum: float | None = None,
@@ -44,15 +49,6 @@ def sgd(
     accumulator_dtype: Any = None,
 ) -> GradientTransformationExtraArgs:
     """Create gradient descent: `-lr * g`, or with momentum `-lr * t` where `t = g + momentum * t`.
-
-    Args:
-        learning_rate: a number, or a schedule: a function from the step count to a number.
-        momentum: the decay of the accumulated gradient; None for none.
-        nesterov: whether to look ahead by one step.
-        accumulator_dtype: the dtype of the accumulated gradient.
-
-    Returns:
-        A `GradientTransformationExtraArgs`: `init(params)` and `update(grads, state, params)`.
 
     >>> import weft.numpy as wnp
     >>> from weft import optim
@@ -66,14 +62,9 @@ def sgd(
     return chain(first, scale_by_learning_rate(learning_rate))
 
 
+@document("A `GradientTransformationExtraArgs`.", learning_rate="a number or a schedule.")
 def sign_sgd(learning_rate: ScalarOrSchedule) -> GradientTransformationExtraArgs:
     """Create sign descent: `-lr * sign(g)` (Bernstein et al. 2018).
-
-    Args:
-        learning_rate: a number or a schedule.
-
-    Returns:
-        A `GradientTransformationExtraArgs`.
 
     >>> import weft.numpy as wnp
     >>> from weft import optim

@@ -10,23 +10,14 @@ import numpy as np
 import weft.numpy as wnp
 from weft import Array
 from weft.errors import ArgumentError
+from weft.optim.argument_docs import document
 from weft.optim.base import Schedule
 from weft.typing import ArrayLike
 
 
+@document("A function from the step count to a value.", "optim.constant_schedule(0.1)(5) -> 0.1", value="the value.")
 def constant_schedule(value: ArrayLike) -> Schedule:
-    """Create a schedule that is always `value`.
-
-    Args:
-        value: the value.
-
-    Returns:
-        A function from the step count to a value.
-
-    >>> from weft import optim
-    >>> optim.constant_schedule(0.1)(5)
-    0.1
-    """
+    """Create a schedule that is always `value`."""
     return lambda count: value
 
 
@@ -75,22 +66,15 @@ def linear_schedule(
     return polynomial_schedule(init_value, end_value, 1, transition_steps, transition_begin)
 
 
+@document(
+    "A function from the step count to a value.",
+    "float(optim.piecewise_constant_schedule(1.0, {10: 0.5})(20)) -> 0.5",
+    boundaries_and_scales="for each boundary a factor.",
+)
 def piecewise_constant_schedule(
     init_value: ArrayLike, boundaries_and_scales: Mapping[int, ArrayLike] | None = None
 ) -> Schedule:
-    """Create a schedule that starts at `init_value` and is multiplied by a scale at each boundary.
-
-    Args:
-        init_value: the first value.
-        boundaries_and_scales: for each boundary a factor.
-
-    Returns:
-        A function from the step count to a value.
-
-    >>> from weft import optim
-    >>> float(optim.piecewise_constant_schedule(1.0, {10: 0.5})(20))
-    0.5
-    """
+    """Create a schedule that starts at `init_value` and is multiplied by a scale at each boundary."""
     scales = dict(boundaries_and_scales or {})
     _check_scales("piecewise_constant_schedule", scales)
 
@@ -282,21 +266,14 @@ def join_schedules(schedules: Sequence[Schedule], boundaries: Sequence[int]) -> 
     return schedule
 
 
+@document(
+    "A function from the step count to a value.",
+    "float(optim.warmup_constant_schedule(0.0, 1.0, 10)(5)) -> 0.5",
+    peak_value="the value after the warmup.",
+    warmup_steps="the number of steps to the peak.",
+)
 def warmup_constant_schedule(init_value: float, peak_value: float, warmup_steps: int) -> Schedule:
-    """Create a linear warmup to the peak, followed by a constant.
-
-    Args:
-        init_value: the first value.
-        peak_value: the value after the warmup.
-        warmup_steps: the number of steps to the peak.
-
-    Returns:
-        A function from the step count to a value.
-
-    >>> from weft import optim
-    >>> float(optim.warmup_constant_schedule(0.0, 1.0, 10)(5))
-    0.5
-    """
+    """Create a linear warmup to the peak, followed by a constant."""
     return linear_schedule(init_value, peak_value, warmup_steps)
 
 

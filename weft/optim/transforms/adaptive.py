@@ -8,6 +8,7 @@ import weft
 import weft.numpy as wnp
 from weft import Array
 from weft.errors import ArgumentError
+from weft.optim.argument_docs import document
 from weft.optim.base import GradientTransformation, Params, Updates
 from weft.optim.numerics import abs_sq, safe_increment
 from weft.optim.tree_mapping import map_trees
@@ -111,6 +112,7 @@ class FirstMoment:
         return self.now(m)
 
 
+@document("A `GradientTransformation`.", mu_dtype="the dtype of the average of gradients.")
 def scale_by_adam(
     b1: float = 0.9,
     b2: float = 0.999,
@@ -121,17 +123,6 @@ def scale_by_adam(
     nesterov: bool = False,
 ) -> GradientTransformation:
     """Rescale updates to `m / (sqrt(v + eps_root) + eps)`, with m and v the corrected averages of g and g^2.
-
-    Args:
-        b1: the decay of the average of gradients.
-        b2: the decay of the average of squares.
-        eps: a small number added outside of the root.
-        eps_root: a small number added inside of the root.
-        mu_dtype: the dtype of the average of gradients.
-        nesterov: whether to look ahead by one step.
-
-    Returns:
-        A `GradientTransformation`.
 
     >>> import weft.numpy as wnp
     >>> from weft import optim

@@ -9,6 +9,7 @@ import weft
 import weft.numpy as wnp
 from weft import Array
 from weft.errors import ArgumentError
+from weft.optim.argument_docs import document
 from weft.optim.base import EmptyState, GradientTransformation, Params, Updates, stateless
 from weft.optim.numerics import abs_sq
 from weft.optim.tree_mapping import map_trees, need_params
@@ -20,14 +21,9 @@ ClipByGlobalNormState = EmptyState
 AdaptiveGradClipState = EmptyState
 
 
+@document("A `GradientTransformation`.", max_delta="the limit.")
 def clip(max_delta: float | Array) -> GradientTransformation:
     """Clip each element to [-max_delta, max_delta].
-
-    Args:
-        max_delta: the limit.
-
-    Returns:
-        A `GradientTransformation`.
 
     >>> import weft.numpy as wnp
     >>> from weft import optim
@@ -40,14 +36,9 @@ def clip(max_delta: float | Array) -> GradientTransformation:
     return stateless(lambda updates, params: weft.tree.map(lambda g: wnp.clip(g, -max_delta, max_delta), updates))
 
 
+@document("A `GradientTransformation`.", threshold="the limit.")
 def clip_by_block_rms(threshold: ArrayLike) -> GradientTransformation:
     """Rescale updates to `g / max(1, rms(g) / threshold)`, leaf by leaf.
-
-    Args:
-        threshold: the limit.
-
-    Returns:
-        A `GradientTransformation`.
 
     >>> import weft.numpy as wnp
     >>> from weft import optim
@@ -64,14 +55,9 @@ def clip_by_block_rms(threshold: ArrayLike) -> GradientTransformation:
     return stateless(lambda updates, params: weft.tree.map(leaf, updates))
 
 
+@document("A `GradientTransformation`.", max_norm="the limit.")
 def clip_by_global_norm(max_norm: ArrayLike) -> GradientTransformation:
     """Rescale updates to `g * max_norm / ||g||` if the norm over all leaves is at least max_norm.
-
-    Args:
-        max_norm: the limit.
-
-    Returns:
-        A `GradientTransformation`.
 
     >>> import weft.numpy as wnp
     >>> from weft import optim

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import weft
 from weft.errors import ArgumentError, ArgumentTypeError
+from weft.optim.argument_docs import document
 from weft.optim.base import (
     GradientTransformation,
     GradientTransformationExtraArgs,
@@ -19,14 +20,9 @@ from weft.optim.transforms.masking import MaskedState, evaluate_mask, masked
 from weft.optim.tree_mapping import ParamsPlaceholder
 
 
+@document("A `GradientTransformationExtraArgs`.", args="transformations.")
 def chain(*args: GradientTransformation) -> GradientTransformationExtraArgs:
     """Apply transformations in order; the state is the tuple of their states.
-
-    Args:
-        *args: transformations.
-
-    Returns:
-        A `GradientTransformationExtraArgs`.
 
     >>> import weft.numpy as wnp
     >>> from weft import optim

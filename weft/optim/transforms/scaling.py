@@ -8,6 +8,7 @@ import weft
 import weft.numpy as wnp
 from weft import Array
 from weft.errors import ArgumentError
+from weft.optim.argument_docs import document
 from weft.optim.base import (
     EmptyState,
     GradientTransformation,
@@ -43,14 +44,9 @@ class ScaleByScheduleState(NamedTuple):
     count: Array  # type: ignore[assignment]
 
 
+@document("A `GradientTransformation`.", step_size="the factor.")
 def scale(step_size: ArrayLike) -> GradientTransformation:
     """Multiply updates by `step_size`.
-
-    Args:
-        step_size: the factor.
-
-    Returns:
-        A `GradientTransformation`.
 
     >>> import weft.numpy as wnp
     >>> from weft import optim
@@ -63,14 +59,9 @@ def scale(step_size: ArrayLike) -> GradientTransformation:
     return stateless(lambda updates, params: weft.tree.map(lambda g: step_size * g, updates))
 
 
+@document("A `GradientTransformation`.", step_size_fn="a function from the step count to the factor.")
 def scale_by_schedule(step_size_fn: Schedule) -> GradientTransformation:
     """Multiply updates by `step_size_fn(t)`, where t counts from 0.
-
-    Args:
-        step_size_fn: a function from the step count to the factor.
-
-    Returns:
-        A `GradientTransformation`.
 
     >>> import weft.numpy as wnp
     >>> from weft import optim
@@ -174,14 +165,9 @@ def _by_params(where: str, factor: Any) -> GradientTransformation:
     return stateless(scale_updates)
 
 
+@document("A `GradientTransformation`, whose `update` needs the parameters.", min_scale="the least factor.")
 def scale_by_param_block_norm(min_scale: float = 1e-3) -> GradientTransformation:
     """Multiply updates by `max(||p||, min_scale)`, leaf by leaf.
-
-    Args:
-        min_scale: the least factor.
-
-    Returns:
-        A `GradientTransformation`, whose `update` needs the parameters.
 
     >>> import weft.numpy as wnp
     >>> from weft import optim
@@ -194,14 +180,9 @@ def scale_by_param_block_norm(min_scale: float = 1e-3) -> GradientTransformation
     return _by_params("scale_by_param_block_norm", lambda p: safe_norm(p, min_scale))
 
 
+@document("A `GradientTransformation`, whose `update` needs the parameters.", min_scale="the least factor.")
 def scale_by_param_block_rms(min_scale: float = 1e-3) -> GradientTransformation:
     """Multiply updates by `max(rms(p), min_scale)`, leaf by leaf.
-
-    Args:
-        min_scale: the least factor.
-
-    Returns:
-        A `GradientTransformation`, whose `update` needs the parameters.
 
     >>> import weft.numpy as wnp
     >>> from weft import optim

@@ -11,97 +11,42 @@ import weft
 import weft.numpy as wnp
 from weft import Array
 from weft.errors import ArgumentError
+from weft.optim.argument_docs import document
 from weft.optim.numerics import abs_sq
 from weft.optim.tree_mapping import map_trees
 from weft.typing import ArrayLike
 
 
+@document("A tree.", 'optim.tree.add({"a": 1}, {"a": 2}) -> {\'a\': 3}', other_trees="more trees.")
 def tree_add(tree_x: Any, tree_y: Any, *other_trees: Any) -> Any:
-    """Return the sum of two or more trees.
-
-    Args:
-        tree_x: a tree of arrays.
-        tree_y: a tree of the same structure.
-        *other_trees: more trees.
-
-    Returns:
-        A tree.
-
-    >>> from weft import optim
-    >>> optim.tree.add({"a": 1}, {"a": 2})
-    {'a': 3}
-    """
+    """Return the sum of two or more trees."""
     trees = {"tree_x": tree_x, "tree_y": tree_y}
     trees |= {f"other_trees[{i}]": tree for i, tree in enumerate(other_trees)}
     add = lambda *leaves: (functools.reduce(operator.add, leaves),)
     return map_trees("tree_add", add, same_shapes=False, **trees)[0]
 
 
+@document("A tree.", 'optim.tree.sub({"a": 1}, {"a": 2}) -> {\'a\': -1}')
 def tree_sub(tree_x: Any, tree_y: Any) -> Any:
-    """Return `tree_x - tree_y`, leaf by leaf.
-
-    Args:
-        tree_x: a tree of arrays.
-        tree_y: a tree of the same structure.
-
-    Returns:
-        A tree.
-
-    >>> from weft import optim
-    >>> optim.tree.sub({"a": 1}, {"a": 2})
-    {'a': -1}
-    """
+    """Return `tree_x - tree_y`, leaf by leaf."""
     return map_trees("tree_sub", lambda x, y: (x - y,), same_shapes=False, tree_x=tree_x, tree_y=tree_y)[0]
 
 
+@document("A tree.", 'optim.tree.mul({"a": 3}, {"a": 2}) -> {\'a\': 6}')
 def tree_mul(tree_x: Any, tree_y: Any) -> Any:
-    """Return `tree_x * tree_y`, element by element.
-
-    Args:
-        tree_x: a tree of arrays.
-        tree_y: a tree of the same structure.
-
-    Returns:
-        A tree.
-
-    >>> from weft import optim
-    >>> optim.tree.mul({"a": 3}, {"a": 2})
-    {'a': 6}
-    """
+    """Return `tree_x * tree_y`, element by element."""
     return map_trees("tree_mul", lambda x, y: (x * y,), same_shapes=False, tree_x=tree_x, tree_y=tree_y)[0]
 
 
+@document("A tree.", 'optim.tree.div({"a": 3}, {"a": 2}) -> {\'a\': 1.5}')
 def tree_div(tree_x: Any, tree_y: Any) -> Any:
-    """Return `tree_x / tree_y`, element by element.
-
-    Args:
-        tree_x: a tree of arrays.
-        tree_y: a tree of the same structure.
-
-    Returns:
-        A tree.
-
-    >>> from weft import optim
-    >>> optim.tree.div({"a": 3}, {"a": 2})
-    {'a': 1.5}
-    """
+    """Return `tree_x / tree_y`, element by element."""
     return map_trees("tree_div", lambda x, y: (x / y,), same_shapes=False, tree_x=tree_x, tree_y=tree_y)[0]
 
 
+@document("A tree.", "optim.tree.scale(2, {\"a\": 3}) -> {'a': 6}", scalar="the factor.")
 def tree_scale(scalar: ArrayLike, tree: Any) -> Any:
-    """Return `scalar * tree`, leaf by leaf.
-
-    Args:
-        scalar: the factor.
-        tree: a tree of arrays.
-
-    Returns:
-        A tree.
-
-    >>> from weft import optim
-    >>> optim.tree.scale(2, {"a": 3})
-    {'a': 6}
-    """
+    """Return `scalar * tree`, leaf by leaf."""
     return weft.tree.map(lambda leaf: scalar * leaf, tree)
 
 
@@ -130,37 +75,21 @@ def tree_sum(tree: Any, associative_reduction: bool = False) -> Array:
     return weft.tree.reduce(operator.add, sums, 0)
 
 
+@document(
+    "A scalar.",
+    'optim.tree.max({"a": wnp.array([1, 5]), "b": wnp.array([3])}) -> Array(5., dtype=float32, weak_type=True)',
+)
 def tree_max(tree: Any) -> Array:
-    """Return the largest element of all leaves.
-
-    Args:
-        tree: a tree of arrays.
-
-    Returns:
-        A scalar.
-
-    >>> import weft.numpy as wnp
-    >>> from weft import optim
-    >>> optim.tree.max({"a": wnp.array([1, 5]), "b": wnp.array([3])})
-    Array(5., dtype=float32, weak_type=True)
-    """
+    """Return the largest element of all leaves."""
     return weft.tree.reduce(wnp.maximum, weft.tree.map(_largest, tree), -wnp.inf)
 
 
+@document(
+    "A scalar.",
+    'optim.tree.min({"a": wnp.array([1, 5]), "b": wnp.array([3])}) -> Array(1., dtype=float32, weak_type=True)',
+)
 def tree_min(tree: Any) -> Array:
-    """Return the smallest element of all leaves.
-
-    Args:
-        tree: a tree of arrays.
-
-    Returns:
-        A scalar.
-
-    >>> import weft.numpy as wnp
-    >>> from weft import optim
-    >>> optim.tree.min({"a": wnp.array([1, 5]), "b": wnp.array([3])})
-    Array(1., dtype=float32, weak_type=True)
-    """
+    """Return the smallest element of all leaves."""
     return weft.tree.reduce(wnp.minimum, weft.tree.map(_smallest, tree), wnp.inf)
 
 
@@ -172,20 +101,9 @@ def _smallest(leaf: Any) -> Any:
     return wnp.min(leaf) if wnp.size(leaf) else wnp.inf
 
 
+@document("A Python integer.", 'optim.tree.size({"a": wnp.ones((2, 3)), "b": wnp.ones(1)}) -> 7')
 def tree_size(tree: Any) -> int:
-    """Return the number of elements of all leaves.
-
-    Args:
-        tree: a tree of arrays.
-
-    Returns:
-        A Python integer.
-
-    >>> import weft.numpy as wnp
-    >>> from weft import optim
-    >>> optim.tree.size({"a": wnp.ones((2, 3)), "b": wnp.ones(1)})
-    7
-    """
+    """Return the number of elements of all leaves."""
     return sum(wnp.size(leaf) for leaf in weft.tree.leaves(tree))
 
 
@@ -226,20 +144,13 @@ def tree_norm(tree: Any, ord: int | str | float | None = None, squared: bool = F
     return norm**2 if squared else norm
 
 
+@document(
+    "A real scalar.",
+    'optim.global_norm({"a": wnp.array([3.0]), "b": wnp.array([4.0])}) -> Array(5., dtype=float32)',
+    updates="a tree of arrays.",
+)
 def global_norm(updates: Any) -> Array:
-    """Return `sqrt(sum |u|^2)` over all elements of all leaves.
-
-    Args:
-        updates: a tree of arrays.
-
-    Returns:
-        A real scalar.
-
-    >>> import weft.numpy as wnp
-    >>> from weft import optim
-    >>> optim.global_norm({"a": wnp.array([3.0]), "b": wnp.array([4.0])})
-    Array(5., dtype=float32)
-    """
+    """Return `sqrt(sum |u|^2)` over all elements of all leaves."""
     return tree_norm(updates)
 
 
@@ -248,39 +159,23 @@ def tree_full_like(tree: Any, fill_value: ArrayLike, dtype: Any = None) -> Any:
     return weft.tree.map(lambda leaf: wnp.full_like(leaf, fill_value, dtype=dtype), tree)
 
 
+@document(
+    "A tree.",
+    "optim.tree.ones_like({\"a\": wnp.zeros(2)}) -> {'a': Array([1., 1.], dtype=float32)}",
+    dtype="another dtype than that of the leaves.",
+)
 def tree_ones_like(tree: Any, dtype: Any = None) -> Any:
-    """Return a tree of ones of the same shapes.
-
-    Args:
-        tree: a tree of arrays.
-        dtype: another dtype than that of the leaves.
-
-    Returns:
-        A tree.
-
-    >>> import weft.numpy as wnp
-    >>> from weft import optim
-    >>> optim.tree.ones_like({"a": wnp.zeros(2)})
-    {'a': Array([1., 1.], dtype=float32)}
-    """
+    """Return a tree of ones of the same shapes."""
     return weft.tree.map(lambda leaf: wnp.ones_like(leaf, dtype=dtype), tree)
 
 
+@document(
+    "A tree.",
+    "optim.tree.zeros_like({\"a\": wnp.ones(2)}) -> {'a': Array([0., 0.], dtype=float32)}",
+    dtype="another dtype than that of the leaves.",
+)
 def tree_zeros_like(tree: Any, dtype: Any = None) -> Any:
-    """Return a tree of zeros of the same shapes.
-
-    Args:
-        tree: a tree of arrays.
-        dtype: another dtype than that of the leaves.
-
-    Returns:
-        A tree.
-
-    >>> import weft.numpy as wnp
-    >>> from weft import optim
-    >>> optim.tree.zeros_like({"a": wnp.ones(2)})
-    {'a': Array([0., 0.], dtype=float32)}
-    """
+    """Return a tree of zeros of the same shapes."""
     return weft.tree.map(lambda leaf: wnp.zeros_like(leaf, dtype=dtype), tree)
 
 
@@ -325,21 +220,13 @@ def initial_copy(params: Any) -> Any:
     return weft.tree.map(lambda p: p if isinstance(p, weft.ShapeDtypeStruct) else wnp.asarray(p), params)
 
 
+@document(
+    "A tree of arrays.",
+    'optim.tree.cast({"a": wnp.ones(1)}, wnp.bfloat16)["a"].dtype -> dtype(bfloat16)',
+    dtype="a dtype, or None.",
+)
 def tree_cast(tree: Any, dtype: Any) -> Any:
-    """Cast each leaf to a dtype; None returns the tree unchanged.
-
-    Args:
-        tree: a tree of arrays.
-        dtype: a dtype, or None.
-
-    Returns:
-        A tree of arrays.
-
-    >>> import weft.numpy as wnp
-    >>> from weft import optim
-    >>> optim.tree.cast({"a": wnp.ones(1)}, wnp.bfloat16)["a"].dtype
-    dtype(bfloat16)
-    """
+    """Cast each leaf to a dtype; None returns the tree unchanged."""
     if dtype is None:
         return tree
 

@@ -25,22 +25,15 @@ from weft.primitives.linalg.matrix import (
     take_rows,
     triangle,
 )
+from weft.scipy.argument_docs import document
 from weft.trace.annotations import ArrayLike
 from weft.trace.array import Array
 
 
+@document("Triangular matrices; NaN where `a` is not positive definite.")
 def cholesky(a: ArrayLike, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True) -> Array:
     """Compute the Cholesky factor of a positive definite matrix: U with Uᴴ U = a, or L with L Lᴴ = a if `lower`. Only
     that triangle is read.
-
-    Args:
-        a: square matrices of shape (..., n, n).
-        lower: whether the lower triangle is used; the upper one by default.
-        overwrite_a: accepted for compatibility; arrays do not change.
-        check_finite: accepted for compatibility; what is not finite stays so.
-
-    Returns:
-        Triangular matrices; NaN where `a` is not positive definite.
 
     >>> import weft.numpy as wnp
     >>> import weft.scipy.linalg as scipy_linalg
@@ -51,19 +44,11 @@ def cholesky(a: ArrayLike, lower: bool = False, overwrite_a: bool = False, check
     return linalg.cholesky(a, upper=not lower, symmetrize_input=False)
 
 
+@document("A pair of the factor and `lower`.")
 def cho_factor(
     a: ArrayLike, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True
 ) -> tuple[Array, bool]:
     """Return the Cholesky factor and whether it is the lower one, as `cho_solve` expects them.
-
-    Args:
-        a: square matrices of shape (..., n, n).
-        lower: whether the lower triangle is used; the upper one by default.
-        overwrite_a: accepted for compatibility; arrays do not change.
-        check_finite: accepted for compatibility; what is not finite stays so.
-
-    Returns:
-        A pair of the factor and `lower`.
 
     >>> import weft.numpy as wnp
     >>> import weft.scipy.linalg as scipy_linalg
@@ -74,19 +59,11 @@ def cho_factor(
     return cholesky(a, lower=lower), lower
 
 
+@document("An array of the shape of `b`.", c_and_lower="what `cho_factor` returned.")
 def cho_solve(
     c_and_lower: tuple[Any, bool], b: ArrayLike, overwrite_b: bool = False, check_finite: bool = True
 ) -> Array:
     """Solve a x = b, given the result of `cho_factor(a)`.
-
-    Args:
-        c_and_lower: what `cho_factor` returned.
-        b: right-hand sides, of shape (n,) or (..., n, k).
-        overwrite_b: accepted for compatibility; arrays do not change.
-        check_finite: accepted for compatibility; what is not finite stays so.
-
-    Returns:
-        An array of the shape of `b`.
 
     >>> import weft.numpy as wnp
     >>> import weft.scipy.linalg as scipy_linalg
@@ -171,16 +148,9 @@ def solve_triangular(
     return _with_columns("solve_triangular", a, b, solve)
 
 
+@document("A pair of matrices and integer pivots.")
 def lu_factor(a: ArrayLike, overwrite_a: bool = False, check_finite: bool = True) -> tuple[Array, Array]:
     """L and U in one matrix, and the pivots: what `lu_solve` takes.
-
-    Args:
-        a: square matrices of shape (..., n, n).
-        overwrite_a: accepted for compatibility; arrays do not change.
-        check_finite: accepted for compatibility; what is not finite stays so.
-
-    Returns:
-        A pair of matrices and integer pivots.
 
     >>> import weft.numpy as wnp
     >>> import weft.scipy.linalg as scipy_linalg
@@ -192,20 +162,11 @@ def lu_factor(a: ArrayLike, overwrite_a: bool = False, check_finite: bool = True
     return factors, pivots
 
 
+@document("An array of the shape of `b`.", lu_and_piv="what `lu_factor` returned.", trans="0, 1 or 2.")
 def lu_solve(
     lu_and_piv: tuple[Any, Any], b: ArrayLike, trans: int = 0, overwrite_b: bool = False, check_finite: bool = True
 ) -> Array:
     """Solve op(a) x = b, given the result of `lu_factor(a)`; `trans` is 0 for a, 1 for aᵀ, 2 for aᴴ.
-
-    Args:
-        lu_and_piv: what `lu_factor` returned.
-        b: right-hand sides, of shape (n,) or (..., n, k).
-        trans: 0, 1 or 2.
-        overwrite_b: accepted for compatibility; arrays do not change.
-        check_finite: accepted for compatibility; what is not finite stays so.
-
-    Returns:
-        An array of the shape of `b`.
 
     >>> import weft.numpy as wnp
     >>> import weft.scipy.linalg as scipy_linalg
@@ -371,6 +332,9 @@ def inv(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> Array:
     return linalg.inv(a)
 
 
+@document(
+    "An array of the shape of `b`.", debug="accepted for compatibility.", assume_a='"gen", "sym", "her" or "pos".'
+)
 def solve(
     a: ArrayLike,
     b: ArrayLike,
@@ -382,19 +346,6 @@ def solve(
     assume_a: str = "gen",
 ) -> Array:
     """Solve a x = b. With `assume_a="pos"` a is positive definite and its Cholesky factor is used.
-
-    Args:
-        a: square matrices of shape (..., n, n).
-        b: right-hand sides, of shape (n,) or (..., n, k).
-        lower: whether the lower triangle is used; the upper one by default.
-        overwrite_a: accepted for compatibility; arrays do not change.
-        overwrite_b: accepted for compatibility; arrays do not change.
-        debug: accepted for compatibility.
-        check_finite: accepted for compatibility; what is not finite stays so.
-        assume_a: "gen", "sym", "her" or "pos".
-
-    Returns:
-        An array of the shape of `b`.
 
     >>> import weft.numpy as wnp
     >>> import weft.scipy.linalg as scipy_linalg

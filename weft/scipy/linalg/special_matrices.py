@@ -17,6 +17,7 @@ from weft.numpy.joining import concatenate
 from weft.numpy.manipulation import expand_dims, flip
 from weft.numpy.util import broadcast_shape, canonical_dtype, ensure_array, ensure_arrays, expand_to, promote_dtypes
 from weft.primitives.linalg.matrix import as_columns, on_diagonal, part
+from weft.scipy.argument_docs import document
 from weft.trace.annotations import ArrayLike, DTypeLike
 from weft.trace.array import Array
 
@@ -78,14 +79,9 @@ def circulant(c: ArrayLike) -> Array:
     return _take(c, (np.arange(size)[:, None] - np.arange(size)) % max(size, 1))
 
 
+@document("A matrix.", arrs="matrices, vectors and numbers.")
 def block_diag(*arrs: ArrayLike) -> Array:
     """Build a block diagonal matrix from the given ones; numbers and vectors count as single rows.
-
-    Args:
-        *arrs: matrices, vectors and numbers.
-
-    Returns:
-        A matrix.
 
     >>> import weft.numpy as wnp
     >>> import weft.scipy.linalg as scipy_linalg

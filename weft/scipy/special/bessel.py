@@ -5,6 +5,7 @@ from __future__ import annotations
 from weft import lax, numpy as wnp
 from weft.base.arguments import index
 from weft.base.errors import ArgumentError
+from weft.scipy.argument_docs import document
 from weft.scipy.special.arguments import promote
 from weft.scipy.special.primitives import bessel, bessel_j
 from weft.trace.annotations import ArrayLike
@@ -16,20 +17,12 @@ def i0(x: ArrayLike) -> Array:
     return bessel.bessel_i0(*promote("i0", x))
 
 
+@document(
+    "Floats of the shape of `x`.",
+    "special.i0e(wnp.array([0.0, 1.0, 1000.0])) -> Array([1.        , 0.4657596 , 0.01261724], dtype=float32)",
+)
 def i0e(x: ArrayLike) -> Array:
-    """Compute the modified Bessel function of order 0, scaled by exp(-|x|).
-
-    Args:
-        x: an array or a number; real.
-
-    Returns:
-        Floats of the shape of `x`.
-
-    >>> import weft.numpy as wnp
-    >>> from weft.scipy import special
-    >>> special.i0e(wnp.array([0.0, 1.0, 1000.0]))
-    Array([1.        , 0.4657596 , 0.01261724], dtype=float32)
-    """
+    """Compute the modified Bessel function of order 0, scaled by exp(-|x|)."""
     return lax.bessel_i0e(*promote("i0e", x))
 
 
@@ -38,20 +31,12 @@ def i1(x: ArrayLike) -> Array:
     return bessel.bessel_i1(*promote("i1", x))
 
 
+@document(
+    "Floats of the shape of `x`.",
+    "special.i1e(wnp.array([0.0, 1.0, 1000.0])) -> Array([0.        , 0.20791042, 0.01261093], dtype=float32)",
+)
 def i1e(x: ArrayLike) -> Array:
-    """Compute the modified Bessel function of order 1, scaled by exp(-|x|).
-
-    Args:
-        x: an array or a number; real.
-
-    Returns:
-        Floats of the shape of `x`.
-
-    >>> import weft.numpy as wnp
-    >>> from weft.scipy import special
-    >>> special.i1e(wnp.array([0.0, 1.0, 1000.0]))
-    Array([0.        , 0.20791042, 0.01261093], dtype=float32)
-    """
+    """Compute the modified Bessel function of order 1, scaled by exp(-|x|)."""
     return lax.bessel_i1e(*promote("i1e", x))
 
 

@@ -8,26 +8,20 @@ from weft import lax
 from weft.base import dtypes
 from weft.base.arguments import index
 from weft.numpy.util import cast
+from weft.scipy.argument_docs import document
 from weft.scipy.special.arguments import SHORT, promote
 from weft.scipy.special.primitives import error, faddeeva, integrals
 from weft.trace.annotations import ArrayLike
 from weft.trace.array import Array
 
 
+@document(
+    "Floats of the shape of `x`, from -1 to 1.",
+    "special.erf(wnp.array([0.0, 1.0, 10.0])) -> Array([0.        , 0.84270084, 1.        ], dtype=float32)",
+    x="real numbers.",
+)
 def erf(x: ArrayLike) -> Array:
-    """Compute the error function: 2/sqrt(pi) times the integral of exp(-t*t) from 0 to x.
-
-    Args:
-        x: real numbers.
-
-    Returns:
-        Floats of the shape of `x`, from -1 to 1.
-
-    >>> import weft.numpy as wnp
-    >>> from weft.scipy import special
-    >>> special.erf(wnp.array([0.0, 1.0, 10.0]))
-    Array([0.        , 0.84270084, 1.        ], dtype=float32)
-    """
+    """Compute the error function: 2/sqrt(pi) times the integral of exp(-t*t) from 0 to x."""
     return lax.erf(*promote("erf", x))
 
 
@@ -74,20 +68,13 @@ def ndtr(x: ArrayLike) -> Array:
     return error.ndtr(*promote("ndtr", x))
 
 
+@document(
+    "Floats of the shape of `p`.",
+    "special.ndtri(wnp.array([0.5, 0.975, 1.0])) -> Array([0.       , 1.9599644,       inf], dtype=float32)",
+    p="probabilities, from 0 to 1; nan for others.",
+)
 def ndtri(p: ArrayLike) -> Array:
-    """Compute the inverse of `ndtr`: the x at which the normal distribution function is p.
-
-    Args:
-        p: probabilities, from 0 to 1; nan for others.
-
-    Returns:
-        Floats of the shape of `p`.
-
-    >>> import weft.numpy as wnp
-    >>> from weft.scipy import special
-    >>> special.ndtri(wnp.array([0.5, 0.975, 1.0]))
-    Array([0.       , 1.9599644,       inf], dtype=float32)
-    """
+    """Compute the inverse of `ndtr`: the x at which the normal distribution function is p."""
     return error.ndtri(*promote("ndtri", p))
 
 

@@ -14,6 +14,7 @@ from weft.base import dtypes
 from weft.base.arguments import index
 from weft.base.errors import ArgumentError, NotSupportedError
 from weft.numpy.util import concrete_or_error
+from weft.scipy.argument_docs import document
 from weft.scipy.special.arguments import promote, promote_and_jit
 from weft.scipy.special.primitives import gamma as primitives
 from weft.scipy.special.primitives.parameters import bernoulli_fractions, hurwitz_zeta, incomplete_beta, riemann_zeta
@@ -21,14 +22,9 @@ from weft.trace.annotations import ArrayLike
 from weft.trace.array import Array
 
 
+@document("Floats of the shape of `x`; inf at 0 and the negative integers.", x="real numbers.")
 def gammaln(x: ArrayLike) -> Array:
     """Compute the logarithm of the magnitude of the gamma function.
-
-    Args:
-        x: real numbers.
-
-    Returns:
-        Floats of the shape of `x`; inf at 0 and the negative integers.
 
     >>> import weft.numpy as wnp
     >>> from weft.scipy import special

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft import lax, nn
+from weft.scipy.argument_docs import document
 from weft.scipy.special.arguments import promote
 from weft.scipy.special.primitives import information
 from weft.trace.annotations import ArrayLike
@@ -51,14 +52,9 @@ def log_softmax(x: ArrayLike, /, *, axis: int | Sequence[int] | None = None) -> 
     return nn.log_softmax(x, axis=axis)
 
 
+@document("Floats of the shape of `x`, from 0 to 1.")
 def expit(x: ArrayLike) -> Array:
     """Compute the logistic function 1/(1 + exp(-x)).
-
-    Args:
-        x: an array or a number; real.
-
-    Returns:
-        Floats of the shape of `x`, from 0 to 1.
 
     >>> import weft.numpy as wnp
     >>> from weft.scipy import special
@@ -68,20 +64,12 @@ def expit(x: ArrayLike) -> Array:
     return lax.logistic(*promote("expit", x, kinds="fc"))
 
 
+@document(
+    "Floats of the shape of `x`.",
+    "special.logit(wnp.array([0.0, 0.5, 0.9])) -> Array([     -inf, 0.       , 2.1972244], dtype=float32)",
+)
 def logit(x: ArrayLike) -> Array:
-    """log(x/(1 - x)), the inverse of `expit`, of numbers from 0 to 1.
-
-    Args:
-        x: an array or a number; real.
-
-    Returns:
-        Floats of the shape of `x`.
-
-    >>> import weft.numpy as wnp
-    >>> from weft.scipy import special
-    >>> special.logit(wnp.array([0.0, 0.5, 0.9]))
-    Array([     -inf, 0.       , 2.1972244], dtype=float32)
-    """
+    """log(x/(1 - x)), the inverse of `expit`, of numbers from 0 to 1."""
     (x,) = promote("logit", x, kinds="fc")
     return lax.log(x / (1 - x)) if x.dtype.kind == "c" else information.logit(x)
 
