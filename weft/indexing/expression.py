@@ -38,7 +38,7 @@ _interning = held(threading.Lock())
 
 
 class Expression(IntegerOperators):
-    """A symbolic integer. Compare with `==` or `is`; combine with + - * // % ** and ints on either side.
+    """Symbolic integer. Compare with `==` or `is`; combine with + - * // % ** and ints on either side.
 
     `<`, `<=`, `>`, `>=` and truth are answered when they hold, or fail, for all values of the symbols, and raise
     InconclusiveDimensionError otherwise.
@@ -52,7 +52,7 @@ class Expression(IntegerOperators):
 
     @property
     def terms(self) -> Terms:
-        """The normal form: (atoms multiplied together, coefficient), in a fixed order, the constant last."""
+        """Normal form: (atoms multiplied together, coefficient), in a fixed order, the constant last."""
         return (((self,), 1),)
 
     @property
@@ -115,7 +115,7 @@ class Expression(IntegerOperators):
 
 
 class Symbol(Expression):
-    """An integer known by name and, where given, by bounds (each an int or an expression of other symbols).
+    """Integer known by name and, where given, by bounds (each an int or an expression of other symbols).
 
     The bounds are part of the symbol: two symbols of one name with different bounds are different symbols.
     """
@@ -173,7 +173,7 @@ class Symbol(Expression):
 
 
 class Polynomial(Expression):
-    """A sum of products of atoms that is neither a constant nor a single atom."""
+    """Sum of products of atoms that is neither a constant nor a single atom."""
 
     __slots__ = ("_terms",)
 
@@ -261,7 +261,7 @@ class Modulo(Division):
 
 
 class Extremum(Expression):
-    """The smallest (`sign` 1) or largest (`sign` -1) of several expressions, none known to win."""
+    """Smallest (`sign` 1) or largest (`sign` -1) of several expressions, none known to win."""
 
     __slots__ = ("arguments", "sign")
 

@@ -128,7 +128,7 @@ class DeclaredAnswers(Answers):
 
 
 class Assumption(NamedTuple):
-    """The assumption that `expression` is not zero, and the line that depends on it."""
+    """Assumption that `expression` is not zero, and the line that depends on it."""
 
     expression: Any
     line: str

@@ -36,7 +36,7 @@ def not_constant(what: str, size: Any) -> ConstantSizeError:
 
 
 class Bounded(Protocol):
-    """A symbol, as far as errors describe it."""
+    """Symbol, as far as errors describe it."""
 
     @property
     def name(self) -> str: ...

@@ -47,7 +47,7 @@ MOST_POINTS = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """The condition `low <= expression <= high`."""
+    """Condition `low <= expression <= high`."""
 
     expression: Integer
     low: Integer

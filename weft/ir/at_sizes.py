@@ -88,7 +88,7 @@ def general_jaxpr(jaxpr: Jaxpr) -> Jaxpr:
 
 
 class JaxprAtSizes(Jaxpr):
-    """A specialised jaxpr whose equations are created on first access, because a program that is compiled once for many
+    """Specialised jaxpr whose equations are created on first access, because a program that is compiled once for many
     sizes never reads them."""
 
     __slots__ = ("_known", "general", "sizes")

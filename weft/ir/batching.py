@@ -12,7 +12,7 @@ from weft.sharding.shardings import NamedSharding
 
 @dataclass(frozen=True)
 class Axis:
-    """The axis that a batching transformation maps over: its size, its name, and the mesh axes `spmd` over which a
+    """Axis that a batching transformation maps over: its size, its name, and the mesh axes `spmd` over which a
     `shard_map` inside splits it."""
 
     size: Any

@@ -20,7 +20,7 @@ from weft.ir.types import ArrayType, array_type
 
 
 class Selection(NamedTuple):
-    """The selecting primitive, the number of its cases, and the equation with the user's line."""
+    """Selecting primitive, the number of its cases, and the equation with the user's line."""
 
     primitive: Any
     cases: int

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Trace:
-    """The receiver of operations while it is active: it performs or records them and returns values or tracers."""
+    """Receiver of operations while it is active: it performs or records them and returns values or tracers."""
 
     __slots__ = ("__weakref__",)
     maps: ClassVar[bool] = False  # whether operations are traced for one element of a batch
@@ -38,7 +38,7 @@ class Trace:
 
 
 class EvaluationTrace(Trace):
-    """The bottom of every stack of traces: runs operations on concrete arrays. The runtime sets `evaluate`, and `lift`,
+    """Bottom of every stack of traces: runs operations on concrete arrays. The runtime sets `evaluate`, and `lift`,
     which converts a NumPy value or a number to a concrete array."""
 
     __slots__ = ("evaluate", "lift")

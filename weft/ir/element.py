@@ -19,12 +19,12 @@ class Element(Protocol):
 
     @property
     def result(self) -> int:
-        """The index of the result that the element belongs to."""
+        """Index of the result that the element belongs to."""
         ...
 
     @property
     def types(self) -> Sequence[ArrayType]:
-        """The types of the operands."""
+        """Types of the operands."""
         ...
 
     def operand(self, i: int, index: Sequence[Any] | None = None, inside: Any = None) -> Any:

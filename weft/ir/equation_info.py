@@ -12,7 +12,7 @@ from weft.sharding.current import get_abstract_mesh
 
 @dataclass(frozen=True)
 class NameStack:
-    """The names of the scopes and transformations around an operation, the outermost first."""
+    """Names of the scopes and transformations around an operation, the outermost first."""
 
     stack: tuple[str, ...] = ()
 
@@ -39,7 +39,7 @@ class NameStack:
 
 @dataclass(frozen=True)
 class SourceInfo:
-    """The user's source line of an operation and the names around it. `traceback` is that line too: no other frames are
+    """User's source line of an operation and the names around it. `traceback` is that line too: no other frames are
     recorded."""
 
     location: Location | None
@@ -47,7 +47,7 @@ class SourceInfo:
 
     @property
     def traceback(self) -> Location | None:
-        """The source line."""
+        """Source line."""
         return self.location
 
     def replace(self, **changes: Any) -> SourceInfo:
@@ -59,7 +59,7 @@ class SourceInfo:
 
 @dataclass(frozen=True)
 class EquationContext:
-    """The settings under which an equation is computed. Equations have none of their own, so `manager` is an empty
+    """Settings under which an equation is computed. Equations have none of their own, so `manager` is an empty
     context."""
 
     compute_type: str | None = None
@@ -68,12 +68,12 @@ class EquationContext:
 
     @property
     def manager(self) -> contextlib.AbstractContextManager[None]:
-        """A context manager under which the equation may be bound."""
+        """Context manager under which the equation may be bound."""
         return contextlib.nullcontext()
 
     @property
     def cur_abstract_mesh(self) -> Any:
-        """The current mesh."""
+        """Current mesh."""
         return get_abstract_mesh()
 
 

@@ -16,16 +16,16 @@ BOTH, NO, YES = Range(0, 1), Range(0, 0), Range(1, 1)
 
 
 class OperandRanges(Protocol):
-    """The ranges of integers in the operands of one equation."""
+    """Ranges of integers in the operands of one equation."""
 
     @property
     def types(self) -> Sequence[Type]:
-        """The types of the operands."""
+        """Types of the operands."""
         ...
 
     @property
     def result(self) -> int:
-        """The index of the result in question."""
+        """Index of the result in question."""
         ...
 
     def __call__(self, operand: int) -> Range:
@@ -43,11 +43,11 @@ class OperandRanges(Protocol):
 
 
 class Condition(Protocol):
-    """A condition with a known outcome, and the value whose range it may restrict."""
+    """Condition with a known outcome, and the value whose range it may restrict."""
 
     @property
     def types(self) -> Sequence[Type]:
-        """The types of the condition's operands."""
+        """Types of the condition's operands."""
         ...
 
     def is_value(self, operand: int) -> bool:

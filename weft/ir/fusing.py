@@ -36,7 +36,7 @@ FIRST_MATERIALIZED = frozenset({0})
 
 
 class Properties:
-    """The role of an equation in fusion, and for heroes the kind of kernel and the reduced space.
+    """Role of an equation in fusion, and for heroes the kind of kernel and the reduced space.
 
     `materialized` are the operands that must be in memory (None: all of them). `full` and `reduced` are set for
     reductions: the iteration space without dimensions of size 1, and which of its dimensions are reduced. Data movement
@@ -84,7 +84,7 @@ class Properties:
 
 
 class Machine(Protocol):
-    """The properties of the target that fusion rules read; the compiler's `Target` implements it."""
+    """Properties of the target that fusion rules read; the compiler's `Target` implements it."""
 
     @property
     def fusion(self) -> Any:
@@ -93,12 +93,12 @@ class Machine(Protocol):
 
     @property
     def libraries(self) -> Any:
-        """The operations that libraries implement."""
+        """Operations that libraries implement."""
         ...
 
     @property
     def operations(self) -> frozenset[str]:
-        """The elementwise operations that kernels implement by name."""
+        """Elementwise operations that kernels implement by name."""
         ...
 
 

@@ -18,7 +18,7 @@ NO_AXES: frozenset[Any] = frozenset()
 
 
 class HigherOrder(Primitive):
-    """A primitive with sub-jaxprs. Its rules receive the calling transformation as `through` and apply it to the
+    """Primitive with sub-jaxprs. Its rules receive the calling transformation as `through` and apply it to the
     sub-jaxprs, so `primitives` never imports `transforms`."""
 
     multiple_results = True
@@ -84,7 +84,7 @@ class HigherOrder(Primitive):
 
 
 class ControlFlow(HigherOrder):
-    """A branch or a loop: runs its sub-jaxprs and does nothing else."""
+    """Branch or a loop: runs its sub-jaxprs and does nothing else."""
 
 
 class Loop(ControlFlow):

@@ -7,7 +7,7 @@ from typing import Any
 
 
 class Hooks:
-    """The implementations that `weft/__init__.py` assigns.
+    """Implementations that `weft/__init__.py` assigns.
 
     Attributes:
         zeros: array (or tape) of zeros of a type.

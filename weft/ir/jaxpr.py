@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class Var:
-    """A variable of a jaxpr, defined once. It has no name: its identity distinguishes it."""
+    """Variable of a jaxpr, defined once. It has no name: its identity distinguishes it."""
 
     __slots__ = ("aval",)
 
@@ -26,7 +26,7 @@ class Var:
 
 
 class Literal:
-    """A scalar constant, stored in the equation that uses it."""
+    """Scalar constant, stored in the equation that uses it."""
 
     __slots__ = ("aval", "val")
 
@@ -66,12 +66,12 @@ class Equation:
 
     @property
     def source_info(self) -> SourceInfo:
-        """The user's line and the name stack, in the form of JAX's equations."""
+        """User's line and the name stack, in the form of JAX's equations."""
         return SourceInfo(self.source, NameStack(self.stack))
 
     @property
     def ctx(self) -> EquationContext:
-        """The settings under which the equation is computed, in the form of JAX's equations."""
+        """Settings under which the equation is computed, in the form of JAX's equations."""
         return CONTEXT
 
     def replace(self, **changes: Any) -> Equation:
@@ -84,7 +84,7 @@ class Equation:
 
 
 class Jaxpr:
-    """A typed, first-order, functional program: `constvars` are bound to `consts`, `invars` to the arguments; `eqns`
+    """Typed, first-order, functional program: `constvars` are bound to `consts`, `invars` to the arguments; `eqns`
     run in order; `outvars` are the results.
 
     For compatibility with JAX, `effects` and `debug_info` may be passed. Effects are always computed from the

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 
 class KeysOf(Protocol):
-    """The keys of one array."""
+    """Keys of one array."""
 
     @property
     def any_used(self) -> bool:

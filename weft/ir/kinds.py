@@ -14,7 +14,7 @@ class Select(Primitive):
 
 
 class Constant(Primitive):
-    """An operation without operands whose value its parameters determine, once sizes are known (size)."""
+    """Operation without operands whose value its parameters determine, once sizes are known (size)."""
 
     def literal(self, params: Params) -> Any:
         """Return the value, or None as long as it depends on a symbolic size."""

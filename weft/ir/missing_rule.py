@@ -17,7 +17,7 @@ def missing(what: str) -> MissingRuleError:
 
 
 class No:
-    """A rule that cannot exist, with the reason that the error shows."""
+    """Rule that cannot exist, with the reason that the error shows."""
 
     def __init__(self, reason: str):
         self.reason = reason
@@ -32,7 +32,7 @@ class No:
 
 
 class MissingRule:
-    """The value of a `No` rule: calling it raises `MissingRuleError` with the reason."""
+    """Value of a `No` rule: calling it raises `MissingRuleError` with the reason."""
 
     def __init__(self, primitive: Primitive, rule: str, reason: str):
         self.primitive, self.rule, self.reason = primitive, rule, reason

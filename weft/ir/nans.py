@@ -41,7 +41,7 @@ def _has(kind: str, dtype: Any) -> bool:
 
 
 class _NansAllowed(str):
-    """A name on the name stack of operations that are not checked."""
+    """Name on the name stack of operations that are not checked."""
 
 
 _NANS_ALLOWED = _NansAllowed("nans_allowed")

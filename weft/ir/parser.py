@@ -56,7 +56,7 @@ def parse(text: str, table: Sequence[Any] = ()) -> Jaxpr:
 
 
 class Reader:
-    """A recursive-descent parser: the position in the text and the declarations so far."""
+    """Recursive-descent parser: the position in the text and the declarations so far."""
 
     def __init__(self, text: str, table: Sequence[Any]):
         self.text, self.table, self.position = text, table, 0

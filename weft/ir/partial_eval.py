@@ -19,7 +19,7 @@ from weft.ir.varying import varying_type
 
 @dataclass(frozen=True)
 class PartialJaxpr:
-    """A jaxpr split in two. `known`: known arguments -> known results, then residuals. `unknown`: residuals, then
+    """Jaxpr split in two. `known`: known arguments -> known results, then residuals. `unknown`: residuals, then
     unknown arguments -> unknown results."""
 
     known: Jaxpr

@@ -35,7 +35,7 @@ def no_report(kind: str, axis: Any, count: float, x: Any, operand: int = 0, what
 
 @dataclass(frozen=True)
 class Parts:
-    """The partitioning of one operation: whole operand `types`, local result types `results`, and the mesh axes that
+    """Partitioning of one operation: whole operand `types`, local result types `results`, and the mesh axes that
     each factor is split over.
 
     `axes` lists the mesh axes of each factor, the major one first, `sizes` the sizes of mesh axes. `reach` describes

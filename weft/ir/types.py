@@ -30,7 +30,7 @@ Shape = tuple[Dimension, ...]
 
 
 class Type:
-    """The abstract value: what is known about a value before it exists."""
+    """Abstract value: what is known about a value before it exists."""
 
     __slots__ = ("__weakref__",)
 
@@ -38,7 +38,7 @@ class Type:
 
     @property
     def plain(self) -> Type:
-        """The type without its placement."""
+        """Type without its placement."""
         return self
 
     def tangent(self) -> Type:
@@ -83,7 +83,7 @@ class Type:
 
 
 class _Interned(type):
-    """A metaclass that makes a call of the class return the interned type, for any accepted form of shape and dtype."""
+    """Metaclass that makes a call of the class return the interned type, for any accepted form of shape and dtype."""
 
     def __call__(
         cls,
@@ -106,7 +106,7 @@ _NO_MESH = AbstractMesh((), ())
 
 
 class ArrayType(Type, metaclass=_Interned):
-    """The type of an array: shape, dtype, weak-type flag and placement.
+    """Type of an array: shape, dtype, weak-type flag and placement.
 
     The placement is the sharding over Explicit mesh axes, the state along Manual axes and the memory space. A type
     without any of these is *plain*, as almost all types are. A sharding that splits nothing is dropped, so a replicated
@@ -200,12 +200,12 @@ class ArrayType(Type, metaclass=_Interned):
 
     @property
     def mat(self) -> ManualAxisType:
-        """The state along manual axes, under JAX's name."""
+        """State along manual axes, under JAX's name."""
         return self.manual
 
     @property
     def vma(self) -> frozenset[Any]:
-        """The manual axes along which the value varies."""
+        """Manual axes along which the value varies."""
         return self.manual.varying
 
     @property
@@ -217,7 +217,7 @@ class ArrayType(Type, metaclass=_Interned):
 
     @property
     def spec(self) -> PartitionSpec:
-        """The sharding's spec, with one entry per dimension."""
+        """Sharding's spec, with one entry per dimension."""
         return (
             PartitionSpec(*[None] * len(self.shape)) if self.explicit_sharding is None else self.explicit_sharding.spec
         )
@@ -461,7 +461,7 @@ def check_size(shape: Shape, dtype: Any) -> None:
 
 
 class TapeType(Type):
-    """The type of a tape: an unbounded sequence of values of one element type, zero where nothing was written.
+    """Type of a tape: an unbounded sequence of values of one element type, zero where nothing was written.
 
     A loop of unknown length records its residuals on tapes. The element may be a tape itself, for nested loops.
     """
@@ -508,7 +508,7 @@ class TapeType(Type):
 
 
 class RefType(Type):
-    """The type of a mutable array. Only arguments of functions have it; in jaxprs, values take its place."""
+    """Type of a mutable array. Only arguments of functions have it; in jaxprs, values take its place."""
 
     __slots__ = ("inner_aval", "kind", "memory_space")
 
@@ -549,7 +549,7 @@ class RefType(Type):
 
 
 class ShapeDtypeStruct:
-    """A shape and a dtype without values: `eval_shape` returns it, and tracing accepts it in place of an array.
+    """Shape and a dtype without values: `eval_shape` returns it, and tracing accepts it in place of an array.
 
     Args:
         shape: the sizes.

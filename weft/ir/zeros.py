@@ -8,7 +8,7 @@ from weft.ir.types import Type
 
 
 class Zero:
-    """A tangent or cotangent known to be zero, of tangent type `aval`. No array exists until one is instantiated."""
+    """Tangent or cotangent known to be zero, of tangent type `aval`. No array exists until one is instantiated."""
 
     __slots__ = ("aval",)
 
@@ -25,7 +25,7 @@ class Zero:
 
 
 class Linear:
-    """The placeholder for an operand that is being transposed: it has a type and no value."""
+    """Placeholder for an operand that is being transposed: it has a type and no value."""
 
     __slots__ = ("aval",)
 

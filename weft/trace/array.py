@@ -13,7 +13,7 @@ from weft.ir.types import ArrayType
 
 
 class Update(Protocol):
-    """A method of `x.at[index]` that returns a new array with updated elements."""
+    """Method of `x.at[index]` that returns a new array with updated elements."""
 
     def __call__(
         self,
@@ -50,7 +50,7 @@ class Updates(Protocol):
 
 
 class Array:
-    """An immutable array of one dtype. `isinstance(x, weft.Array)` holds for traced values too.
+    """Immutable array of one dtype. `isinstance(x, weft.Array)` holds for traced values too.
 
     Arrays have NumPy's operators, indexing and methods, run on any device, may be sharded over several, and are
     differentiated. Elements are not assigned to: `x.at[i].set(v)` returns a new array. They are made by `weft.numpy`,
@@ -74,7 +74,7 @@ class Array:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The sizes of the axes.
+        """Sizes of the axes.
 
         Returns:
             A tuple of integers, known when tracing (symbolic ones where a dimension is).
@@ -88,7 +88,7 @@ class Array:
 
     @property
     def dtype(self) -> Any:
-        """The type of the elements.
+        """Type of the elements.
 
         Returns:
             A NumPy dtype, or a key type for random keys.
@@ -101,7 +101,7 @@ class Array:
 
     @property
     def ndim(self) -> int:
-        """The number of axes.
+        """Number of axes.
 
         Returns:
             A Python integer.
@@ -114,7 +114,7 @@ class Array:
 
     @property
     def size(self) -> int:
-        """The number of elements.
+        """Number of elements.
 
         Returns:
             A Python integer.

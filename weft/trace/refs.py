@@ -16,7 +16,7 @@ from weft.trace.tracer import Tracer
 
 
 class Ref:
-    """A mutable array: `ref[i]` reads, `ref[i] = x` writes, `ref[...]` is all of it. `weft.new_ref(x)` makes one."""
+    """Mutable array: `ref[i]` reads, `ref[i] = x` writes, `ref[...]` is all of it. `weft.new_ref(x)` makes one."""
 
     __slots__ = ("__weakref__", "_closed", "_home", "_source", "_value", "escaped", "outer", "written")
 
@@ -221,7 +221,7 @@ def _around(trace: Trace) -> Trace | None:
 
 
 class Touched(NamedTuple):
-    """A Ref from outside that a staged function reads, or writes."""
+    """Ref from outside that a staged function reads, or writes."""
 
     ref: Ref
     written: bool

@@ -14,7 +14,7 @@ Operands = tuple[int, ...] | str
 
 
 class Bindable:
-    """An operation with a name that can be bound: performed or recorded by the active trace."""
+    """Operation with a name that can be bound: performed or recorded by the active trace."""
 
     name: ClassVar[str]
     multiple_results: ClassVar[bool] = False

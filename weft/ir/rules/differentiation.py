@@ -15,7 +15,7 @@ from weft.ir.zeros import Zero
 
 @dataclass(frozen=True)
 class Split:
-    """The result of partial evaluation of one equation: a known and an unknown equation.
+    """Result of partial evaluation of one equation: a known and an unknown equation.
 
     `known` (primitive, params) takes the operands at `known_in` and returns the known results followed by residuals;
     None if there is nothing to compute. `unknown` takes the operands listed in `unknown_in`, in that order, and returns
@@ -32,7 +32,7 @@ class Split:
 
 @dataclass(frozen=True)
 class RematSplit:
-    """An equation that rematerialisation computes twice, split so that saved values are not computed again.
+    """Equation that rematerialisation computes twice, split so that saved values are not computed again.
 
     `first` (primitive, params) takes the operands and returns the results, then additional values; the values at
     `stored` are saved. `second` takes the operands listed in `second_in` (an index >= 0 is an operand of the equation,

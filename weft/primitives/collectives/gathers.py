@@ -41,7 +41,7 @@ from weft.sharding.manual import ManualAxisType
 
 
 class Gather(Collective):
-    """The operands of all elements, stacked along a new dimension (or, `tiled`, concatenated along an existing one)."""
+    """Operands of all elements, stacked along a new dimension (or, `tiled`, concatenated along an existing one)."""
 
     linear = (0,)
     same_for_all = True
@@ -106,7 +106,7 @@ class Gather(Collective):
 
 @primitive
 class all_gather(Gather):
-    """The operands of all elements, as a value of each of them."""
+    """Operands of all elements, as a value of each of them."""
 
     def samples(self) -> Any:
         yield from super().samples()
@@ -125,7 +125,7 @@ class GatherAlike(Gather):
 
 @primitive
 class all_gather_invariant(GatherAlike):
-    """The operands of all elements, the same for all of them; so is the cotangent of the result."""
+    """Operands of all elements, the same for all of them; so is the cotangent of the result."""
 
     def manual(self, state: ManualAxisType, params: Params) -> ManualAxisType:
         self.check_terms(state, frozenset((params["axis_name"],)))
@@ -151,7 +151,7 @@ class all_gather_invariant(GatherAlike):
 
 @primitive
 class all_gather_reduced(GatherAlike):
-    """The operands of all elements, the same for all of them; each has a term of the cotangent, and `reduce_scatter`
+    """Operands of all elements, the same for all of them; each has a term of the cotangent, and `reduce_scatter`
     sums them."""
 
     def manual(self, state: ManualAxisType, params: Params) -> ManualAxisType:

@@ -31,7 +31,7 @@ from weft.sharding.manual import NONE, ManualAxisType
 
 @primitive
 class axis_index(Collective):
-    """The position of this element along a named axis."""
+    """Position of this element along a named axis."""
 
     def type(self, *, axis_name: Any, varying: bool = False) -> ArrayType:
         state = ManualAxisType(varying=[axis_name]) if varying else NONE

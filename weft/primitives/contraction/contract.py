@@ -30,7 +30,7 @@ _KIND_RANKS = {"b": 0, "i": 1, "u": 1, "f": 2, "c": 3}
 
 
 class Contraction(NamedTuple):
-    """A contraction as a batch of matrix products: sizes, and the order of the operands' axes in that form.
+    """Contraction as a batch of matrix products: sizes, and the order of the operands' axes in that form.
 
     `lhs_axes` lists the left operand's axes as batch, free, contracted; `rhs_axes` the right's as batch, contracted,
     free. `compute` is the dtype of products and sums, `result` that of the result.

@@ -33,7 +33,7 @@ from weft.sharding.halo import Reach
 
 
 class Convolution(NamedTuple):
-    """A convolution as data: sizes in each group, one `Window` per spatial dimension, and what the operands' axes mean.
+    """Convolution as data: sizes in each group, one `Window` per spatial dimension, and what the operands' axes mean.
 
     Axes are listed as batch, feature, spatial (kernel: output feature, input feature, spatial). Groups divide the
     features of the operand, or its batch when `batch_groups` is set; the kernel's output features are divided

@@ -48,7 +48,7 @@ _ALIASES: dict[Any, str] = {
 
 
 class DotAlgorithm(NamedTuple):
-    """An exact recipe for a contraction: in which types operands are multiplied and summed, and in how many parts."""
+    """Exact recipe for a contraction: in which types operands are multiplied and summed, and in how many parts."""
 
     lhs_precision_type: Any
     rhs_precision_type: Any

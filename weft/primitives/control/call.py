@@ -20,7 +20,7 @@ from weft.trace.refs import get_touched_refs, ref_values, write_back
 
 
 class Call(HigherOrder):
-    """A call of `jaxpr`. Parameters besides `jaxpr` and `donated` pass through every transformation."""
+    """Call of `jaxpr`. Parameters besides `jaxpr` and `donated` pass through every transformation."""
 
     opens: ClassVar[str | None] = "jaxpr"
     taylor_inside = True
@@ -153,7 +153,7 @@ def batch_first(args: Sequence[Any], dims: Sequence[int | None]) -> list[Any]:
 
 @primitive
 class jit(Call):
-    """A call of a staged function by name. `donated` marks operands whose buffers the call may overwrite."""
+    """Call of a staged function by name. `donated` marks operands whose buffers the call may overwrite."""
 
     staged_alone = True
 

@@ -73,7 +73,7 @@ def of_first_device(x: Any, sizes: Mapping[Any, int]) -> Any:
 
 
 class Callback(Primitive):
-    """A call of a Python function on NumPy arrays. `callback` takes and returns flat lists."""
+    """Call of a Python function on NumPy arrays. `callback` takes and returns flat lists."""
 
     multiple_results = True
 
@@ -151,7 +151,7 @@ def check_results(results: Sequence[Any], types: Sequence[ArrayType], name: str)
 
 @primitive
 class pure_callback(Callback):
-    """A function without side effects: it may be called any number of times, or not at all if its results are not
+    """Function without side effects: it may be called any number of times, or not at all if its results are not
     used."""
 
     jvp = No("a Python function has no derivative of its own; wrap it in custom_jvp or custom_vjp")
@@ -207,7 +207,7 @@ class EffectfulCallback(Callback):
 
 @primitive
 class io_callback(EffectfulCallback):
-    """A function with side effects, whose results are used."""
+    """Function with side effects, whose results are used."""
 
     effect, ordered_effect = IO, ORDERED_IO
     jvp = No(
@@ -217,7 +217,7 @@ class io_callback(EffectfulCallback):
 
 @primitive
 class debug_callback(EffectfulCallback):
-    """A function called for its output; differentiation applies it to the primal values."""
+    """Function called for its output; differentiation applies it to the primal values."""
 
     effect, ordered_effect = DEBUG, ORDERED_DEBUG
     ordered_over_batch = False  # it is called for one element after the other

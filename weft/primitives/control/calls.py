@@ -16,7 +16,7 @@ CALL: Any = jit  # the primitive, not its class
 
 @primitive
 class composite(Call):
-    """A call of `jaxpr`, the definition of the operation `name` of a version, with `attributes`. Its derivatives and
+    """Call of `jaxpr`, the definition of the operation `name` of a version, with `attributes`. Its derivatives and
     batches are other operations, so they are calls of `jit`."""
 
     def jvp_through(
@@ -51,7 +51,7 @@ class composite(Call):
 
 
 class PlainCall(Call):
-    """A call that is bound with `call_jaxpr`, as JAX's are."""
+    """Call that is bound with `call_jaxpr`, as JAX's are."""
 
     call_primitive = True
 
@@ -63,9 +63,9 @@ class PlainCall(Call):
 
 @primitive
 class core_call(PlainCall):
-    """A call of a jaxpr."""
+    """Call of a jaxpr."""
 
 
 @primitive
 class closed_call(PlainCall):
-    """A call of a jaxpr with its constants."""
+    """Call of a jaxpr with its constants."""

@@ -37,7 +37,7 @@ Iteration = tuple[str, int]
 
 
 class CheckedValue(NamedTuple):
-    """A value that is tested for nan or inf: the kind, the operation and the index of its result, and the line; `lanes`
+    """Value that is tested for nan or inf: the kind, the operation and the index of its result, and the line; `lanes`
     name the mapped axes of its leading dimensions."""
 
     kind: str

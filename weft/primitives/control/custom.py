@@ -233,7 +233,7 @@ def first_of_batch(value: Any, size: Any) -> Any:
 
 @primitive
 class custom_jvp_call(CustomCall):
-    """A call whose tangents come from the user's rule."""
+    """Call whose tangents come from the user's rule."""
 
     def batch_through(
         self,
@@ -267,7 +267,7 @@ class custom_jvp_call(CustomCall):
 
 @primitive
 class custom_vjp_call(CustomCall):
-    """A call whose cotangents come from the user's forward and backward rules."""
+    """Call whose cotangents come from the user's forward and backward rules."""
 
     taylor_inside = True  # there is no rule for tangents
 
@@ -327,7 +327,7 @@ class custom_vjp_call(CustomCall):
 
 @primitive
 class custom_lin(Primitive):
-    """The tangents of a call with a custom vjp: never computed, only transposed, by the user's backward rule."""
+    """Tangents of a call with a custom vjp: never computed, only transposed, by the user's backward rule."""
 
     multiple_results = True
     types_placement = True

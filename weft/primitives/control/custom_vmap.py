@@ -134,7 +134,7 @@ def batch_results(jaxpr: Jaxpr, axis: Axis, batched: Sequence[bool]) -> Jaxpr:
 
 @primitive
 class custom_vmap_call(Call):
-    """A call of `jaxpr`, whose first `num_consts` arguments are what the function closes over; `rule` batches it."""
+    """Call of `jaxpr`, whose first `num_consts` arguments are what the function closes over; `rule` batches it."""
 
     def batch_through(
         self,

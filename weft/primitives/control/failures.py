@@ -18,7 +18,7 @@ KINDS = (CHECK_FAILED, NAN, DIVISION, INDEX)
 
 
 class Site(NamedTuple):
-    """A check: its kind, the parts of its message, the structure of the values that the message shows, their slot, and
+    """Check: its kind, the parts of its message, the structure of the values that the message shows, their slot, and
     the user's line."""
 
     kind: str

@@ -75,7 +75,7 @@ Function = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.POINTER(_Call))
 
 
 class Target(NamedTuple):
-    """A function that can be called by its name; `owner` keeps its code loaded."""
+    """Function that can be called by its name; `owner` keeps its code loaded."""
 
     address: int
     owner: Any
@@ -195,7 +195,7 @@ def call_target(
 
 @primitive
 class ffi_call(Callback):
-    """A call of a registered function in C. `layouts` are the orders of dimensions of operands and results in memory,
+    """Call of a registered function in C. `layouts` are the orders of dimensions of operands and results in memory,
     `aliases` pairs of an operand and a result that share memory. A `masked` call has a flag as first operand; without
     the flag the function is not called and the results are zeros."""
 

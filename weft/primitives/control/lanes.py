@@ -38,7 +38,7 @@ Flags = tuple[bool, ...]
 
 @dataclass(frozen=True, eq=False)
 class Lane:
-    """The program of one lane: a jaxpr of the flag and the operands. `axes` are the batches around it, outermost first;
+    """Program of one lane: a jaxpr of the flag and the operands. `axes` are the batches around it, outermost first;
     `batched` marks, for each operand, the axes over which it has a leading dimension, `forced`, for each result, those
     over which it must have one."""
 
@@ -97,7 +97,7 @@ def is_inexact(aval: Type) -> bool:
 
 @primitive
 class lanes(Call):
-    """The results of `jaxpr` on the flag and the operands. `lane` is the program of one lane; derivatives use it."""
+    """Results of `jaxpr` on the flag and the operands. `lane` is the program of one lane; derivatives use it."""
 
     taylor_inside = False
 

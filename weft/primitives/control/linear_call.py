@@ -18,7 +18,7 @@ CALL: Any = jit  # the primitive, not its class
 
 
 class Later:
-    """A jaxpr that is staged at its first use."""
+    """Jaxpr that is staged at its first use."""
 
     def __init__(self, make: Callable[[], Jaxpr]):
         self._make = make
@@ -35,7 +35,7 @@ class Later:
 
 @primitive
 class linear_call(Call):
-    """A call of `jaxpr`, linear in all arguments after the first `num_held`; `transposed` maps the held arguments and
+    """Call of `jaxpr`, linear in all arguments after the first `num_held`; `transposed` maps the held arguments and
     the cotangents of all results to the cotangents of the others."""
 
     def jvp_through(

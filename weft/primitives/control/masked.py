@@ -19,7 +19,7 @@ CALLBACKS = ("io_callback", "debug_callback", "pure_callback")
 
 
 class MaskedCallback:
-    """A callback with a flag as first operand: without the flag it is not called, and its results are zeros."""
+    """Callback with a flag as first operand: without the flag it is not called, and its results are zeros."""
 
     def __init__(self, callback: Callable[..., Sequence[Any]], types: Sequence[ArrayType]):
         self.callback, self.types = callback, tuple(types)

@@ -18,7 +18,7 @@ FAMILIES = {"gpu": ("cuda", "rocm")}
 
 @primitive
 class platform_index(Primitive):
-    """The index of the first entry of `platforms`, tuples of names, that contains the platform of the program; an entry
+    """Index of the first entry of `platforms`, tuples of names, that contains the platform of the program; an entry
     of None matches all."""
 
     zero_derivative = True

@@ -26,7 +26,7 @@ Policy = Callable[..., Any]
 
 @primitive
 class checkpoint(Call):
-    """A call that stores its operands and what `policy` allows, and computes the rest again when differentiated."""
+    """Call that stores its operands and what `policy` allows, and computes the rest again when differentiated."""
 
     def partial_eval(self, unknown: Sequence[bool], types: Sequence[Type], params: Params) -> Split | None:
         # Calls are inlined, so that a policy sees the operations inside.
@@ -63,7 +63,7 @@ class checkpoint(Call):
 
 @primitive
 class optimization_barrier(Primitive):
-    """The operands unchanged; no computation is moved or merged across."""
+    """Operands unchanged; no computation is moved or merged across."""
 
     multiple_results = True
     types_placement = True
@@ -101,7 +101,7 @@ class optimization_barrier(Primitive):
 
 @primitive
 class checkpoint_name(Elementwise):
-    """The operand unchanged, under a name that rematerialisation policies can refer to."""
+    """Operand unchanged, under a name that rematerialisation policies can refer to."""
 
     name = "name"
     kinds = "biufck"

@@ -57,7 +57,7 @@ def ignore(*arrays: Any) -> list[Any]:
 
 @primitive
 class create_token(Composite):
-    """A token: a value without elements, which only orders operations."""
+    """Token: a value without elements, which only orders operations."""
 
     def decompose(self) -> Any:
         return broadcast_in_dim(np.zeros((), np.bool_), shape=(0,), broadcast_dimensions=())
@@ -68,7 +68,7 @@ class create_token(Composite):
 
 @primitive
 class after_all(Composite):
-    """A token that follows others."""
+    """Token that follows others."""
 
     def type(self, *types: ArrayType) -> ArrayType:
         for i, aval in enumerate(types):
@@ -88,7 +88,7 @@ class after_all(Composite):
 
 
 class Identity(Elementwise):
-    """The operand unchanged."""
+    """Operand unchanged."""
 
     kinds = "biufck"
     linear = (0,)
@@ -110,9 +110,9 @@ class Identity(Elementwise):
 
 @primitive
 class copy(Identity):
-    """The operand unchanged, in memory of its own as far as a program can tell."""
+    """Operand unchanged, in memory of its own as far as a program can tell."""
 
 
 @primitive
 class stage(Identity):
-    """A value as one of the function that is being traced."""
+    """Value as one of the function that is being traced."""

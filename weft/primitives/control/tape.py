@@ -25,7 +25,7 @@ _COUNT = array_type((), np.dtype(np.int32))
 
 
 class Tape:
-    """The interpreter's tape: entries in a list that grows. Appending to the newest handle is in place; any other write
+    """Interpreter's tape: entries in a list that grows. Appending to the newest handle is in place; any other write
     copies."""
 
     __slots__ = ("aval", "entries", "length")
@@ -77,7 +77,7 @@ class TapePrimitive(Primitive):
 
 @primitive
 class tape_new(TapePrimitive):
-    """An empty tape."""
+    """Empty tape."""
 
     def type(self, *, element: Type) -> TapeType:
         return TapeType(element)
@@ -88,7 +88,7 @@ class tape_new(TapePrimitive):
 
 @primitive
 class tape_write(TapePrimitive):
-    """The tape with `value` at `position`; linear in tape and value together."""
+    """Tape with `value` at `position`; linear in tape and value together."""
 
     def type(self, tape: TapeType, position: Type, value: Type) -> TapeType:
         return tape
@@ -117,7 +117,7 @@ class tape_write(TapePrimitive):
 
 @primitive
 class tape_read(TapePrimitive):
-    """The element of the tape at `position`; zeros where nothing was written."""
+    """Element of the tape at `position`; zeros where nothing was written."""
 
     linear = (0,)
 
@@ -137,7 +137,7 @@ class tape_read(TapePrimitive):
 
 @primitive
 class tape_length(TapePrimitive):
-    """The number of entries of a tape, as an int32. Only compiled code measures tapes, after differentiation."""
+    """Number of entries of a tape, as an int32. Only compiled code measures tapes, after differentiation."""
 
     zero_derivative = True
 
@@ -152,7 +152,7 @@ class tape_length(TapePrimitive):
 
 @primitive
 class tape_add(TapePrimitive):
-    """The sum of two tapes, entry by entry."""
+    """Sum of two tapes, entry by entry."""
 
     linear = "all"
 
@@ -234,7 +234,7 @@ class tape_select(TapePrimitive):
 
 @primitive
 class tape_broadcast(TapePrimitive):
-    """A tape with every entry repeated along a new dimension `dim`."""
+    """Tape with every entry repeated along a new dimension `dim`."""
 
     linear = (0,)
 
@@ -265,7 +265,7 @@ class tape_broadcast(TapePrimitive):
 
 @primitive
 class tape_sum(TapePrimitive):
-    """A tape with every entry summed over its dimension `dim`."""
+    """Tape with every entry summed over its dimension `dim`."""
 
     linear = (0,)
 

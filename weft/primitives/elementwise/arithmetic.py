@@ -269,7 +269,7 @@ class square(Elementwise):
 
 @primitive
 class integer_pow(Elementwise):
-    """A whole power, by repeated squaring."""
+    """Whole power, by repeated squaring."""
 
     ulp = {"": 0.0, "complex64": 16.0, "complex128": 16.0}
 
@@ -330,7 +330,7 @@ def _integer_power(x: np.ndarray, exponent: int) -> Any:
 
 
 class Extreme(Elementwise):
-    """The greater or the lesser of two elements; nan wins, complex numbers are ordered by real, then imaginary part."""
+    """Greater or the lesser of two elements; nan wins, complex numbers are ordered by real, then imaginary part."""
 
     kinds = "biufc"
     introduces = ()
@@ -367,7 +367,7 @@ class Extreme(Elementwise):
 
 @primitive
 class max(Extreme):
-    """The greater of two elements."""
+    """Greater of two elements."""
 
     eval = round_result(maximum.__call__)
 
@@ -377,7 +377,7 @@ class max(Extreme):
 
 @primitive
 class min(Extreme):
-    """The lesser of two elements."""
+    """Lesser of two elements."""
 
     eval = round_result(minimum.__call__)
 

@@ -11,7 +11,7 @@ Operand: TypeAlias = "ArrayTerm | int | float"
 
 
 class ArrayTerm:
-    """An array of floats or truth values; a Python number is a constant in each element."""
+    """Array of floats or truth values; a Python number is a constant in each element."""
 
     __slots__ = ("array",)
 

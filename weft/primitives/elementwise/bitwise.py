@@ -225,7 +225,7 @@ def bit_count_samples() -> Any:
 
 @primitive
 class mulhi(Bitwise):
-    """The upper half of the product in twice the width."""
+    """Upper half of the product in twice the width."""
 
     kinds = "iu"
 

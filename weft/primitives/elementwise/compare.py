@@ -28,7 +28,7 @@ def comparison_rule(function: Callable[..., Any]) -> Any:
 
 
 class PairComparison(Comparison):
-    """A comparison of two arrays of one dtype."""
+    """Comparison of two arrays of one dtype."""
 
     kinds = "biuf"
     zero_derivative = True

@@ -22,7 +22,7 @@ from weft.primitives.reduction.reduce import unbroadcast
 
 
 class Part(Elementwise):
-    """The real or the imaginary part."""
+    """Real or the imaginary part."""
 
     kinds = "c"
     linear = (0,)
@@ -38,7 +38,7 @@ class Part(Elementwise):
 
 @primitive
 class real(Part):
-    """The real part."""
+    """Real part."""
 
     eval = staticmethod(np.real)
 
@@ -48,7 +48,7 @@ class real(Part):
 
 @primitive
 class imag(Part):
-    """The imaginary part."""
+    """Imaginary part."""
 
     eval = staticmethod(np.imag)
 
@@ -58,7 +58,7 @@ class imag(Part):
 
 @primitive
 class complex(Elementwise):
-    """A complex number from its real and imaginary parts."""
+    """Complex number from its real and imaginary parts."""
 
     kinds = "f"
     linear = "all"
@@ -101,7 +101,7 @@ class complex(Elementwise):
 
 @primitive
 class conj(Elementwise):
-    """The complex conjugate; a real operand becomes a complex number."""
+    """Complex conjugate; a real operand becomes a complex number."""
 
     kinds = "fc"
     linear = (0,)

@@ -76,7 +76,7 @@ def holds_all(narrow: Any, wide: Any) -> bool:
 
 @primitive
 class convert_element_type(Elementwise):
-    """The same numbers in another dtype."""
+    """Same numbers in another dtype."""
 
     kinds = "biufc"
     introduces = ("inf",)
@@ -140,7 +140,7 @@ class convert_element_type(Elementwise):
 
 @primitive
 class stop_gradient(Elementwise):
-    """The same numbers, treated as constants by differentiation."""
+    """Same numbers, treated as constants by differentiation."""
 
     kinds = "fc"
     zero_derivative = True
@@ -162,7 +162,7 @@ class stop_gradient(Elementwise):
 
 @primitive
 class bitcast_convert_type(Primitive):
-    """The same bits read as another dtype. A narrower one adds a last dimension, a wider one takes the last away."""
+    """Same bits read as another dtype. A narrower one adds a last dimension, a wider one takes the last away."""
 
     zero_derivative = True
     introduces = ()

@@ -34,7 +34,7 @@ from weft.primitives.movement.shape import ramp
 
 
 class FloatFunction(Elementwise):
-    """A function of a float or complex number, rounded to its dtype."""
+    """Function of a float or complex number, rounded to its dtype."""
 
     kinds = "fc"
     ulp = {"": 2.0, "complex128": 8.0}

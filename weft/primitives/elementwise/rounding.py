@@ -42,21 +42,21 @@ class Rounding(Elementwise):
 
 @primitive
 class floor(Rounding):
-    """The greatest integer not above."""
+    """Greatest integer not above."""
 
     eval = round_result(np.floor)
 
 
 @primitive
 class ceil(Rounding):
-    """The least integer not below."""
+    """Least integer not below."""
 
     eval = round_result(np.ceil)
 
 
 @primitive
 class round(Rounding):
-    """The nearest integer; `rounding_method` decides halfway."""
+    """Nearest integer; `rounding_method` decides halfway."""
 
     @round_result
     def eval(x: Any, *, rounding_method: RoundingMethod = RoundingMethod.AWAY_FROM_ZERO) -> Any:
@@ -75,7 +75,7 @@ class round(Rounding):
 
 @primitive
 class nextafter(Rounding):
-    """The float next to the first operand in the direction of the second."""
+    """Float next to the first operand in the direction of the second."""
 
     weight = 4
 

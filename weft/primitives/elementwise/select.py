@@ -28,7 +28,7 @@ from weft.primitives.reduction.reduce import unbroadcast
 
 @primitive
 class select_n(Elementwise, Select):
-    """The element of the case with index `which`, a boolean or an integer; a scalar `which` chooses a whole case."""
+    """Element of the case with index `which`, a boolean or an integer; a scalar `which` chooses a whole case."""
 
     kinds = "biufck"
     introduces = ()

@@ -106,7 +106,7 @@ class SpecialFunction(FloatFunction):
 
 
 class IteratedFunction(SpecialFunction):
-    """A series or a continued fraction. Small results are off by more: an error of an exponent is one of the value."""
+    """Series or a continued fraction. Small results are off by more: an error of an exponent is one of the value."""
 
     ulp = {"": 8.0, "float64": 64.0}
     keeps_nan = ()

@@ -104,7 +104,7 @@ class zeta(IteratedFunction):
 
 @primitive
 class polygamma(IteratedFunction):
-    """The derivative of order `m` of `digamma`."""
+    """Derivative of order `m` of `digamma`."""
 
     @precise
     def eval(m: Any, x: Any) -> Any:

@@ -29,7 +29,7 @@ def to_ordered_bits(x: Any) -> Any:
 
 
 class TotalComparison(Composite):
-    """A comparison of two arrays of real numbers in the total order."""
+    """Comparison of two arrays of real numbers in the total order."""
 
     comparison: Callable[[Any, Any], Any]
 

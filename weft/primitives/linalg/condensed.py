@@ -60,7 +60,7 @@ class schur(MatrixFunction):
 
 @primitive
 class hessenberg(MatrixFunction):
-    """The Hessenberg form, with the reflectors that lead to it below its first subdiagonal, and their factors."""
+    """Hessenberg form, with the reflectors that lead to it below its first subdiagonal, and their factors."""
 
     multiple_results = True
     jvp = No("its reflectors are internal to the algorithm")
@@ -83,7 +83,7 @@ class hessenberg(MatrixFunction):
 
 @primitive
 class tridiagonal(MatrixFunction):
-    """The tridiagonal form of Hermitian matrices: reflectors and form in one, diagonal, off diagonal, factors."""
+    """Tridiagonal form of Hermitian matrices: reflectors and form in one, diagonal, off diagonal, factors."""
 
     multiple_results = True
     jvp = No("its reflectors are internal to the algorithm")

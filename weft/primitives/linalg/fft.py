@@ -33,7 +33,7 @@ class FftType(IntEnum):
 
 @primitive
 class fft(MatrixFunction):
-    """The transform over the last `len(fft_lengths)` dimensions; the lengths are those of the signal."""
+    """Transform over the last `len(fft_lengths)` dimensions; the lengths are those of the signal."""
 
     linear = (0,)
 

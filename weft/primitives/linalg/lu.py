@@ -136,7 +136,7 @@ def to_permutation(pivots: np.ndarray, size: int) -> np.ndarray:
 
 @primitive
 class lu_pivots_to_permutation(MatrixFunction):
-    """The permutation that a sequence of row exchanges produces."""
+    """Permutation that a sequence of row exchanges produces."""
 
     core = (1,)
 

@@ -39,7 +39,7 @@ def block_form(a: Any, taus: Any) -> tuple[Any, Any]:
 
 @primitive
 class householder_product(Composite):
-    """The first columns of the product of the reflectors that are stored below the diagonal of the first operand, with
+    """First columns of the product of the reflectors that are stored below the diagonal of the first operand, with
     the factors in the second."""
 
     def decompose(self, a: Any, taus: Any) -> Any:

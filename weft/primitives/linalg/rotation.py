@@ -25,7 +25,7 @@ ROUNDING = 4
 
 @primitive
 class rotation(Composite):
-    """The rotation x[i, j] / (values[j] - values[i]) of vectors, and the change of values unchanged.
+    """Rotation x[i, j] / (values[j] - values[i]) of vectors, and the change of values unchanged.
 
     Equal values make the rotation infinite, and NaN where it is used: a finite number would be wrong for functions of
     vectors and values, such as f(w) on the diagonal between v and vᴴ, which do have a derivative. The transpose knows

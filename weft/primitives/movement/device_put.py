@@ -14,7 +14,7 @@ from weft.sharding.device import Device
 
 @primitive
 class device_put(Elementwise):
-    """The operand on a device. `source` is the device that it comes from, where that is known: its cotangent goes back
+    """Operand on a device. `source` is the device that it comes from, where that is known: its cotangent goes back
     there. In compiled code it is the operand itself: that runs on one device."""
 
     kinds = "biufck"

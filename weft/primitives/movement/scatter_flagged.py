@@ -15,7 +15,7 @@ _FLAG = array_type((), np.dtype(np.bool_))
 
 @primitive
 class scatter_flagged(Scattering):
-    """The scatter named `scatter`, and a flag: with `outside`, whether a window is not in the operand; with `nan`,
+    """Scatter named `scatter`, and a flag: with `outside`, whether a window is not in the operand; with `nan`,
     which is for sums and products only, whether a result of an update is nan."""
 
     multiple_results = True

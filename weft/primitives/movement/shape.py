@@ -199,7 +199,7 @@ def group_dimensions(old: Shape, new: Shape) -> list[tuple[list[int], list[int]]
 
 @primitive
 class reshape(Indexing):
-    """The same elements in row-major order under another shape."""
+    """Same elements in row-major order under another shape."""
 
     keeps_nan = "all"
 
@@ -302,7 +302,7 @@ class squeeze(Indexing):
 
 @primitive
 class rev(Indexing):
-    """The elements in reverse order along `dimensions`."""
+    """Elements in reverse order along `dimensions`."""
 
     keeps_nan = "all"
 
@@ -350,7 +350,7 @@ class rev(Indexing):
 
 @primitive
 class tile(Indexing):
-    """The operand repeated `reps[i]` times along axis i, one copy after the other."""
+    """Operand repeated `reps[i]` times along axis i, one copy after the other."""
 
     keeps_nan = "all"
 

@@ -20,7 +20,7 @@ from weft.sharding.spec import UNCONSTRAINED, PartitionSpec, entry_axes, split_a
 
 @primitive
 class sharding_constraint(Resharding):
-    """The operand with a constraint: where a program is partitioned it is split by `sharding`; on one device it is
+    """Operand with a constraint: where a program is partitioned it is split by `sharding`; on one device it is
     unchanged."""
 
     linear = (0,)
@@ -70,7 +70,7 @@ class sharding_constraint(Resharding):
 
 @primitive
 class reshard(Resharding):
-    """The operand with the sharding `sharding` in its type, split over Explicit axes by the necessary communication.
+    """Operand with the sharding `sharding` in its type, split over Explicit axes by the necessary communication.
     `source` is the sharding of its type before. None, of either, leaves the sharding to the compiler."""
 
     linear = (0,)

@@ -22,7 +22,7 @@ from weft.sharding.factors import AxisFactors
 
 @primitive
 class size(Constant):
-    """The value of `expression`, an integer over sizes, as a number of a dtype, rounded once. With known sizes it is a
+    """Value of `expression`, an integer over sizes, as a number of a dtype, rounded once. With known sizes it is a
     literal: in traces for known shapes, and in the program of one size."""
 
     zero_derivative = True

@@ -236,7 +236,7 @@ def around_part(
 
 @primitive
 class dynamic_slice(Primitive):
-    """A slice of `slice_sizes` whose start indices are operands, clamped so that the slice is inside."""
+    """Slice of `slice_sizes` whose start indices are operands, clamped so that the slice is inside."""
 
     linear = (0,)
     copies = (0,)
@@ -331,7 +331,7 @@ class dynamic_slice(Primitive):
 
 @primitive
 class dynamic_update_slice(Primitive):
-    """The operand with `update` written over it at start indices that are operands; jointly linear in both."""
+    """Operand with `update` written over it at start indices that are operands; jointly linear in both."""
 
     linear = (0, 1)
     copies = (0, 1)

@@ -173,7 +173,7 @@ class sort(HigherOrder):
 
 @primitive
 class top_k(Primitive):
-    """The `k` largest elements along `axis`, largest first, and their indices; equal elements in order of appearance.
+    """`k` largest elements along `axis`, largest first, and their indices; equal elements in order of appearance.
 
     Floats compare in the total order, so -0 is below 0; every NaN counts as largest, and NaNs are equal.
     """
@@ -257,7 +257,7 @@ class top_k(Primitive):
 
 @primitive
 class approx_top_k(Composite):
-    """The `k` largest (or smallest) elements along `reduction_dimension` and their indices. The result is exact, so
+    """`k` largest (or smallest) elements along `reduction_dimension` and their indices. The result is exact, so
     that it meets every `recall_target`."""
 
     multiple_results = True

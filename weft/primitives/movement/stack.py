@@ -15,7 +15,7 @@ from weft.primitives.movement.shape import ramp, reshape
 
 @primitive
 class stack(Composite):
-    """The operands along a new dimension at `axis`."""
+    """Operands along a new dimension at `axis`."""
 
     def decompose(self, *args: Any, axis: int) -> Any:
         if not args:
@@ -40,7 +40,7 @@ class stack(Composite):
 
 @primitive
 class unstack(Composite):
-    """The slices along `axis`, without it."""
+    """Slices along `axis`, without it."""
 
     multiple_results = True
 

@@ -122,7 +122,7 @@ class KeyOperation(Primitive):
 
 @primitive
 class threefry2x32(Primitive):
-    """The hash on words: operands (key, key, count, count), of one shape up to dimensions of 1 or scalars."""
+    """Hash on words: operands (key, key, count, count), of one shape up to dimensions of 1 or scalars."""
 
     multiple_results = True
     zero_derivative = True
@@ -253,7 +253,7 @@ def key_of_words(word: Any, impl: KeyDtype) -> Any:
 
 @primitive
 class random_unwrap(KeyOperation):
-    """The words of keys along a new last axis."""
+    """Words of keys along a new last axis."""
 
     def type(self, keys: ArrayType) -> ArrayType:
         return array_type((*keys.shape, *check_key(self.name, keys).key_shape), dtypes.uint32)
@@ -325,7 +325,7 @@ class random_split(KeyOperation):
 
 @primitive
 class random_fold_in(Primitive):
-    """A new key from each key and a 32-bit integer."""
+    """New key from each key and a 32-bit integer."""
 
     zero_derivative = True
     definition = staticmethod(functools.partial(layouts.random_fold_in, PRIMITIVES))
@@ -366,7 +366,7 @@ class random_fold_in(Primitive):
 
 @primitive
 class random_clone(KeyOperation):
-    """The same key, which the check for key reuse treats as a new one."""
+    """Same key, which the check for key reuse treats as a new one."""
 
     identity = True
 

@@ -266,7 +266,7 @@ class cummin(Scanned):
 
 @primitive
 class cumlogsumexp(Scanned):
-    """The logarithm of the running sum of exponentials along `axis`, without overflow."""
+    """Logarithm of the running sum of exponentials along `axis`, without overflow."""
 
     kinds = "fc"
     ulp = {"": 8.0}

@@ -15,7 +15,7 @@ from weft.primitives.movement.shape import broadcast_in_dim, ramp
 
 
 class CheckedReduction(Reduction):
-    """A reduction of one operand that accepts dtypes of `kinds`."""
+    """Reduction of one operand that accepts dtypes of `kinds`."""
 
     kinds: ClassVar[str] = "iufc"
     keeps_nan = "all"

@@ -67,7 +67,7 @@ def greatest(dtype: Any) -> np.ndarray:
 
 
 class Extremum(CheckedReduction):
-    """A reduction to one of the elements; equal extremes share the derivative."""
+    """Reduction to one of the elements; equal extremes share the derivative."""
 
     kinds = "biufc"
     ufunc: Any
@@ -119,7 +119,7 @@ class Extremum(CheckedReduction):
 
 @primitive
 class reduce_max(Extremum):
-    """The largest element along `axes`; NaN where there is one. Complex numbers compare by parts."""
+    """Largest element along `axes`; NaN where there is one. Complex numbers compare by parts."""
 
     ufunc = maximum
     combine_name = "max"
@@ -129,7 +129,7 @@ class reduce_max(Extremum):
 
 @primitive
 class reduce_min(Extremum):
-    """The smallest element along `axes`; NaN where there is one. Complex numbers compare by parts."""
+    """Smallest element along `axes`; NaN where there is one. Complex numbers compare by parts."""
 
     ufunc = minimum
     combine_name = "min"
@@ -138,7 +138,7 @@ class reduce_min(Extremum):
 
 
 class ArgReduce(Primitive):
-    """The index along one axis of the first element that is extreme; a NaN counts as the most extreme."""
+    """Index along one axis of the first element that is extreme; a NaN counts as the most extreme."""
 
     zero_derivative = True
     search: Any
@@ -217,7 +217,7 @@ class ArgReduce(Primitive):
 
 @primitive
 class argmax(ArgReduce):
-    """The index of the first largest element along the one axis in `axes`."""
+    """Index of the first largest element along the one axis in `axes`."""
 
     search = staticmethod(np.argmax)
     largest = True
@@ -225,7 +225,7 @@ class argmax(ArgReduce):
 
 @primitive
 class argmin(ArgReduce):
-    """The index of the first smallest element along the one axis in `axes`."""
+    """Index of the first smallest element along the one axis in `axes`."""
 
     search = staticmethod(np.argmin)
     largest = False

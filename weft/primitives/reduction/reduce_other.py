@@ -255,7 +255,7 @@ class reduce_prod(CheckedReduction):
 
 
 class Logical(CheckedReduction):
-    """A reduction by a logical operation, bit by bit for integers."""
+    """Reduction by a logical operation, bit by bit for integers."""
 
     kinds = "biu"
     zero_derivative = True

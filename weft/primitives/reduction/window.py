@@ -218,7 +218,7 @@ def window_samples() -> Any:
 
 @primitive
 class reduce_window_sum(WindowReduction):
-    """The sum of each window; reduced-precision floats accumulate wider."""
+    """Sum of each window; reduced-precision floats accumulate wider."""
 
     kinds = "iufc"
     linear = (0,)
@@ -249,7 +249,7 @@ class reduce_window_sum(WindowReduction):
 
 
 class WindowExtremum(WindowReduction):
-    """The extreme element of each window; the derivative goes to the first one."""
+    """Extreme element of each window; the derivative goes to the first one."""
 
     select_prim: Any
 
@@ -259,7 +259,7 @@ class WindowExtremum(WindowReduction):
 
 @primitive
 class reduce_window_max(WindowExtremum):
-    """The largest element of each window; NaN where there is one."""
+    """Largest element of each window; NaN where there is one."""
 
     ufunc = maximum
     select_prim = ge
@@ -269,7 +269,7 @@ class reduce_window_max(WindowExtremum):
 
 @primitive
 class reduce_window_min(WindowExtremum):
-    """The smallest element of each window; NaN where there is one."""
+    """Smallest element of each window; NaN where there is one."""
 
     ufunc = minimum
     select_prim = le
