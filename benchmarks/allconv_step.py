@@ -22,7 +22,7 @@ CLASSES, RATE = 10, 0.01
 
 
 def initial() -> list[tuple[np.ndarray, np.ndarray]]:
-    """Kernels (height, width, inputs, outputs) and biases."""
+    """Return kernels (height, width, inputs, outputs) and biases."""
     rng, before, found = np.random.default_rng(0), 3, []
     for size, features, _ in LAYERS:
         scale = np.sqrt(2 / (size * size * before))
@@ -33,7 +33,7 @@ def initial() -> list[tuple[np.ndarray, np.ndarray]]:
 
 
 def data(batch: int) -> tuple[np.ndarray, np.ndarray]:
-    """Images and labels."""
+    """Return images and labels."""
     rng = np.random.default_rng(1)
     return rng.standard_normal((batch, 32, 32, 3), np.float32), rng.integers(0, CLASSES, batch).astype(np.int32)
 

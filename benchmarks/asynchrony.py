@@ -133,7 +133,7 @@ def results(quick: bool) -> Iterator[Result]:
 
 
 def short(side: str) -> Callable[[], None]:
-    """Many calls of a short program."""
+    """Measure many calls of a short program."""
     library, xnp, _ = SIDES[side]
     function, one = library.jit(lambda x: x + 1), xnp.ones(())
     for _ in range(4):

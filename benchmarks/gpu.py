@@ -73,7 +73,7 @@ class Results:
 
 
 def measure_lines(results: Results, library: str, options: Any) -> None:
-    """Short programs."""
+    """Measure short programs."""
     command = [str(FOLDER / "gpu_lines.py"), library, "--only", options.only, *(["--all"] if options.all else [])]
     for row in rows_of(command, results.patience):
         if row.startswith("{"):

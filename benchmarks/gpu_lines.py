@@ -165,7 +165,7 @@ DISPATCH_MANY, EAGER = f"dispatch of {LEAVES} arrays", "x + x outside of program
 
 @functools.lru_cache(maxsize=2)
 def values(shape: tuple[int, ...], dtype: str) -> np.ndarray:
-    """Random values of an argument: normal, or integers `below` something."""
+    """Draw random values of an argument: normal, or integers below a bound."""
     rng = np.random.default_rng(0)
     if dtype.startswith("below"):
         return np.asarray(rng.integers(0, int(dtype.split()[1]), shape), np.int32)
@@ -340,7 +340,7 @@ class Torch:
 
 
 def seconds_of(lib: Any, function: Callable[..., Any], *arguments: Any) -> float:
-    """Seconds of a call, the best of some rounds of many."""
+    """Return the seconds of a call, the best of some rounds of many."""
     for _ in range(3):
         lib.wait(function(*arguments))
     start = time.perf_counter()
@@ -358,7 +358,7 @@ def seconds_of(lib: Any, function: Callable[..., Any], *arguments: Any) -> float
 
 
 def seconds_of_fetching(lib: Any, value: np.ndarray) -> float:
-    """Seconds until the host has the elements of an array that it has not seen, the best of some."""
+    """Return the seconds until the host has the elements of a new array, the best of some."""
     new, array, found = lib.compiled(lambda x: x + 1), lib.put(value), float("inf")
     for _ in range(4 * ROUNDS):
         result = new(array)
@@ -370,7 +370,7 @@ def seconds_of_fetching(lib: Any, value: np.ndarray) -> float:
 
 
 def seconds_of_burst(lib: Any, function: Callable[..., Any], *arguments: Any) -> float:
-    """Seconds of a call, the best of some rounds of a few after a rest."""
+    """Return the seconds of a call, the best of some rounds of a few after a rest."""
     lib.wait(function(*arguments))
     found = float("inf")
     for _ in range(ROUNDS):
@@ -386,7 +386,7 @@ def seconds_of_burst(lib: Any, function: Callable[..., Any], *arguments: Any) ->
 
 
 def measure(lib: Any, wants: Callable[[str], bool]) -> Iterator[tuple[str, float]]:
-    """Seconds of each line that is wanted, by name."""
+    """Return the seconds of each wanted line, by name."""
     names = lib.names()
     # Lines share their arguments, which take long to make; those of one line have memory of their own.
     array = functools.cache(lambda position, shape, dtype: lib.array(shape, dtype))

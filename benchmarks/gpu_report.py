@@ -28,7 +28,7 @@ def rates() -> dict[str, tuple[float, str]]:
 
 
 def rows_of(run: Mapping[str, Any]) -> list[list[str]]:
-    """For each line: its name, the time of each library, the rate of Weft, the bound, and whether it is met."""
+    """Return for each line its name, the time of each library, the rate of Weft, the goal, and whether it is met."""
     seconds, known = run["seconds"], rates()
     rows = []
     for name in dict.fromkeys(name for times in seconds.values() for name in times):

@@ -37,7 +37,7 @@ ROWS = 16384
 
 
 def library(name: str) -> Any:
-    """Keras, or weft.keras."""
+    """Return Keras or weft.keras."""
     if name == "keras":
         os.environ["KERAS_BACKEND"] = "jax"
         import keras
@@ -73,7 +73,7 @@ def cnn(k: Any) -> Any:
 
 
 def cases(k: Any) -> dict[str, Callable[[], tuple[Callable[[], Any], int]]]:
-    """For each case a function that prepares it, and returns what is timed and how many steps that are."""
+    """Return for each case a function that prepares it and returns the timed function and its number of steps."""
     generator = np.random.RandomState(0)
     x, y = generator.randn(ROWS, 64).astype("float32"), generator.randint(0, 10, ROWS)
     images = generator.randn(2048, 28, 28, 1).astype("float32")
@@ -149,7 +149,7 @@ class Side:
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def measure(self, case: str) -> float:
-        """Microseconds a step."""
+        """Return the microseconds of a step."""
         assert self.process.stdin is not None and self.process.stdout is not None
         self.process.stdin.write(case + "\n")
         self.process.stdin.flush()
@@ -166,7 +166,7 @@ class Side:
 
 
 def started(name: str) -> float:
-    """Microseconds of a process from its start to its end."""
+    """Return the microseconds of a process from its start to its end."""
     start = time.perf_counter()
     subprocess.run([sys.executable, __file__, "--first", name], check=True)
     return (time.perf_counter() - start) * 1e6

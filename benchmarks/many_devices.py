@@ -32,7 +32,7 @@ DEVICES = 8
 
 
 def load(library: str, cache: str | None = None) -> Any:
-    """JAX or Weft with its devices; Weft with a folder for what it compiles, if there is one."""
+    """Import JAX or Weft with its devices; Weft with a folder for compiled code, if one is given."""
     if library == "jax":
         os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={DEVICES}"
         os.environ.setdefault("JAX_PLATFORMS", "cpu")
@@ -136,7 +136,7 @@ def placing(lib: Any, mesh: Any) -> Iterator[tuple[str, float]]:
 
 
 def mlp_specs(P: Any, f: Any, t: Any) -> Any:
-    """By which axes (data, tensor) the parameters of the MLP are split."""
+    """Return the axes (data, tensor) that split the parameters of the MLP."""
     even, odd = {"w": P(f, t), "b": P(t)}, {"w": P(t, f), "b": P(f)}
     return [even if i % 2 == 0 else odd for i in range(LAYERS)]
 
@@ -193,7 +193,7 @@ def environment() -> dict[str, str]:
 
 
 def second_process() -> dict[str, float]:
-    """First calls of a process that finds its programs on disk, by their names; another one has stored them."""
+    """Measure first calls of a process that finds its programs on disk, by name; another one has stored them."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, __file__, "--library", "weft", "--only", "steps", "--cache", folder]
         for _ in range(2):

@@ -32,8 +32,8 @@ COLUMNS: dict[str, tuple[str, int, dict[str, str]]] = {
 
 
 def rows(lib: Any) -> Iterator[tuple[str, float]]:
-    """Seconds of what all processes do together, as one of them sees it. Processes must make the same calls, so their
-    number is fixed."""
+    """Return the seconds of joint operations, as one of the processes sees them. Processes must make the same calls, so
+    their number is fixed."""
     P, lax = lib.sharding.PartitionSpec, lib.lax
     count = lib.device_count()
     mesh = lib.make_mesh((count,), ("d",), (lib.sharding.AxisType.Auto,))

@@ -57,7 +57,7 @@ TRANSPOSED = ((100, 100, 100), (256, 256, 256), (512, 512, 512), (1000, 100, 256
 
 
 def cases() -> Iterator[Case]:
-    """Dtype, layout, and (m, n, k) of each line."""
+    """Return dtype, layout, and (m, n, k) of each line."""
     for dtype in ("float32", "float64"):
         for size in SQUARES:
             yield dtype, "nn", (size, size, size)
@@ -117,7 +117,7 @@ def shown(result: Result) -> str:
 
 
 def of_best(result: Result) -> float:
-    """Our best time over NumPy's."""
+    """Return our best time over NumPy's."""
     return result.times["weft"].best / result.times["numpy"].best
 
 

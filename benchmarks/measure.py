@@ -44,7 +44,7 @@ class Result:
     group: str = field(default="", kw_only=True)
 
     def ratio(self, peer: str = "jax") -> float | None:
-        """Weft's time over a peer's, or None if one of the two was not measured."""
+        """Return Weft's time over a peer's, or None if one of the two was not measured."""
         if peer not in self.times or "weft" not in self.times:
             return None
         return self.times["weft"].median / self.times[peer].median
@@ -82,7 +82,7 @@ class Result:
 
 
 def seconds(function: Callable[[], object]) -> tuple[float, float]:
-    """Wall-clock and CPU time of one call; a very short one is repeated and averaged."""
+    """Measure wall-clock and CPU time of one call; a very short one is repeated and averaged."""
     start, worked = time.perf_counter(), time.process_time()
     function()
     once, work = time.perf_counter() - start, time.process_time() - worked

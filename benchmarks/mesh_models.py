@@ -36,7 +36,7 @@ def normal(random: np.random.Generator, *shape: int) -> np.ndarray:
 
 
 def mlp(lib: Any, layers: int = LAYERS, size: int = 512, rows: int = 256) -> Model:
-    """Layers of one size: a list of weights `w` and biases `b`."""
+    """Make layers of one size: a list of weights `w` and biases `b`."""
     random = np.random.default_rng(0)
     params = [{"w": normal(random, size, size), "b": np.zeros(size, np.float32)} for _ in range(layers)]
     jnp = lib.numpy

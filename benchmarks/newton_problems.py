@@ -27,7 +27,7 @@ class Problem(NamedTuple):
 
 
 def quadratic(size: int) -> Problem:
-    """x A x / 2 - b x with condition number 1000."""
+    """Compute x A x / 2 - b x with condition number 1000."""
     rng = np.random.default_rng(0)
     basis, _ = np.linalg.qr(rng.normal(size=(size, size)))
     matrix, vector = basis * np.logspace(-1, 2, size) @ basis.T, rng.normal(size=size)
@@ -44,7 +44,7 @@ def quadratic(size: int) -> Problem:
 
 
 def logistic(rows: int, columns: int) -> Problem:
-    """Mean logistic loss of labels -1 and 1, with a penalty."""
+    """Compute the mean logistic loss of labels -1 and 1, with a penalty."""
     rng = np.random.default_rng(1)
     inputs = rng.normal(size=(rows, columns)) * np.logspace(0, -1, columns)
     labels = np.where(rng.uniform(size=rows) < 1 / (1 + np.exp(-inputs @ rng.normal(size=columns))), 1.0, -1.0)

@@ -32,7 +32,7 @@ LEAVES = 200
 
 
 def parameters(xnp: Any, size: int) -> dict[str, Any]:
-    """Square matrices and their bias vectors, 200 leaves in total."""
+    """Return square matrices and their bias vectors, 200 leaves in total."""
     rng = np.random.default_rng(0)
     tree = {}
     for i in range(LEAVES // 2):
@@ -53,7 +53,7 @@ def update_of(library: Any, rate: float) -> Any:
 
 
 def first_call(lib: Any, library: Any, xnp: Any, size: int) -> float:
-    """Seconds of the first call of a compiled update: trace, compile, run."""
+    """Return the seconds of the first call of a compiled update: trace, compile, run."""
     params = parameters(xnp, size)
     optimizer, update = update_of(library, 1e-3)
     state = optimizer.init(params)

@@ -26,7 +26,7 @@ WAYS: tuple[tuple[str, tuple[int, ...], tuple[str, ...], tuple[Any, Any], str | 
 
 
 def rows(lib: Any, seconds: float) -> Iterator[tuple[Any, ...]]:
-    """For each model and way: name, and memory, bytes and seconds as planned and as measured."""
+    """Return for each model and sharding its name, and memory, bytes and seconds as planned and as measured."""
     from weft.compiler.partition.reasons import wire_bytes
 
     P, tree = lib.sharding.PartitionSpec, lib.tree_util

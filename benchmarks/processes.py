@@ -68,7 +68,8 @@ def first(side: str, case: str, layers: int, settings: dict[str, str]) -> Sample
 
 
 def first_calls(sides: Sequence[str], repeats: int, layers: Sequence[int]) -> Iterator[Result]:
-    """`layers` are the numbers of layers of the transformer; the last two determine the cost of one more layer."""
+    """Measure first calls. `layers` are the numbers of layers of the transformer; the last two determine the cost of
+    one more layer."""
 
     def measured(case: str, num_layers: int, count: int) -> dict[str, Times]:
         return interleaved(sides, count, lambda side: first(side, case, num_layers, NO_CACHES))

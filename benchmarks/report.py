@@ -140,7 +140,7 @@ def last_release() -> dict[str, Any] | None:
 
 
 def losses(results: Sequence[Result], before: Mapping[str, Any]) -> list[str]:
-    """Descriptions of the lines whose ratio to JAX grew since an earlier run, the greatest loss first."""
+    """Describe the lines whose ratio to JAX grew since an earlier run, the greatest loss first."""
     old = {row["name"]: Result.from_json(row).ratio() for row in before["lines"]}
     found = []
     for result in results:

@@ -87,7 +87,7 @@ def programs() -> list[Program]:
 
 
 def measure(program: Program, seconds: float) -> tuple[float, float]:
-    """Medians of the seconds that Weft and JAX take."""
+    """Return the medians of the seconds that Weft and JAX take."""
     runs = [
         (weft.jit(program.build(weft, wnp, weft_sparse)), [wnp.asarray(a) for a in program.arguments], weft),
         (jax.jit(program.build(jax, jnp, jax_sparse)), [jnp.asarray(a) for a in program.arguments], jax),

@@ -85,7 +85,7 @@ def case_of(f: Library, case: str) -> tuple[Callable[..., Any], dict[int, str], 
 
 
 def first_calls(library: str, case: str, lengths: int) -> tuple[float, float]:
-    """Wall-clock and CPU seconds of a first call for each length."""
+    """Return wall-clock and CPU seconds of a first call for each length."""
     f = load("jax" if library == "jax" else "weft")
     function, shapes, arguments = case_of(f, case)
     if library != "jax":

@@ -134,7 +134,7 @@ def trees_of(library: Any, xnp: Any) -> dict[str, Any]:
 
 
 def timed(repeat: int, function: Callable[..., Any], *args: Any) -> Callable[[], None]:
-    """Several calls, since one is shorter than what a clock can tell."""
+    """Wrap a function in several calls, since one is shorter than the resolution of the clock."""
 
     def run() -> None:
         for _ in range(repeat):

@@ -13,7 +13,8 @@ class DigitsMissingError(Exception):
 
 
 def load(seed: int = 0, unseen: int = 360) -> tuple:
-    """Images (count, 8, 8, 1) with values from 0 to 1 and labels 0 to 9: a training set and a test set of `unseen`."""
+    """Load images (count, 8, 8, 1) with values from 0 to 1 and labels 0 to 9: a training set and a test set of
+    `unseen`."""
     try:
         from sklearn.datasets import load_digits
     except ImportError as error:

@@ -24,7 +24,7 @@ def curve(x: weft.Array) -> weft.Array:
 
 
 def make_data(key: weft.Array) -> tuple[weft.Array, weft.Array]:
-    """Points on the curve in two intervals, with none between -0.5 and 0.7."""
+    """Draw points on the curve in two intervals, with none between -0.5 and 0.7."""
     for_x, for_noise = random.split(key)
     left, right = random.uniform(for_x, (2, 40))
     x = wnp.concatenate([-2.0 + 1.5 * left, 0.7 + 1.0 * right])

@@ -28,7 +28,7 @@ def log_density(weights: weft.Array, x: weft.Array, y: weft.Array) -> weft.Array
 
 
 def leapfrog(density, weights: weft.Array, momentum: weft.Array) -> tuple[weft.Array, weft.Array]:
-    """Leapfrog integration: half a momentum step, alternating position and momentum steps, half a momentum step."""
+    """Integrate by leapfrog: half a momentum step, alternating position and momentum steps, half a momentum step."""
     gradient = weft.grad(density)
 
     def leap(_: int, carry: tuple[weft.Array, weft.Array]) -> tuple[weft.Array, weft.Array]:
@@ -57,7 +57,7 @@ def sample(density, start: weft.Array, key: weft.Array, count: int) -> tuple[wef
 
 
 def r_hat(samples: weft.Array) -> weft.Array:
-    """R-hat of the chains (first axis): near 1 if they have converged (Gelman and Rubin, 1992)."""
+    """Compute R-hat of the chains (first axis): near 1 if they have converged (Gelman and Rubin, 1992)."""
     count = samples.shape[1]
     within = samples.var(axis=1, ddof=1).mean(0)
     between = samples.mean(axis=1).var(axis=0, ddof=1)

@@ -32,7 +32,7 @@ VIRGINICA = """
 
 
 def load(seed: int = 0, unseen: int = 30) -> tuple:
-    """Measurements scaled to mean 0 and deviation 1, and labels 0 to 2: a training set, and `unseen` flowers for
+    """Load measurements scaled to mean 0 and deviation 1, and labels 0 to 2: a training set, and `unseen` flowers for
     testing."""
     flowers = [(text, kind) for kind, block in enumerate((SETOSA, VERSICOLOR, VIRGINICA)) for text in block.split()]
     x = np.array([[int(text[i : i + 2]) / 10 for i in range(0, 8, 2)] for text, _ in flowers], np.float32)

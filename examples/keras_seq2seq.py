@@ -31,7 +31,7 @@ def spelled(value: int) -> list[str]:
 
 
 def encoded(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Words (count, LENGTH) with zeros behind them, and digits (count, DIGITS) with zeros before them."""
+    """Encode words (count, LENGTH) with zeros behind them, and digits (count, DIGITS) with zeros before them."""
     words = np.zeros((len(values), LENGTH), np.int32)
     for row, value in zip(words, values, strict=True):
         text = [WORDS[word] for word in spelled(int(value))]
@@ -57,7 +57,7 @@ def shifted(digits: np.ndarray) -> np.ndarray:
 
 
 def translate(model: keras.Model, words: np.ndarray) -> np.ndarray:
-    """Digits, one after the other, each the most likely one."""
+    """Predict digits one after the other, each the most likely one."""
     digits = np.zeros((len(words), DIGITS), np.int32)
     for i in range(DIGITS):
         digits[:, i] = model.predict([words, shifted(digits)], verbose=0)[:, i].argmax(-1)

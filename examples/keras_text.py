@@ -22,7 +22,8 @@ BLOCK, LENGTH, WORDS, UNITS = 60, 40, 1500, 32
 
 
 def passages(is_test: bool) -> tuple[list[str], np.ndarray]:
-    """Passages of 20 to 40 words, and the index of the page of each. Every fifth block of words is for the test."""
+    """Return passages of 20 to 40 words, and the index of the page of each. Every fifth block of words is for the
+    test."""
     generator, texts, labels = np.random.default_rng(0), [], []
     for label, name in enumerate(TOPICS):
         words = re.findall(r"[a-z_]+", pydoc_data.topics.topics[name].lower())

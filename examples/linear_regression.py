@@ -15,7 +15,7 @@ TRUE_WEIGHTS, TRUE_BIAS, NOISE = (2.0, -3.0, 0.5), 1.5, 0.1
 
 
 def make_data(key: weft.Array, count: int = 256) -> tuple[weft.Array, weft.Array]:
-    """Random inputs, and a linear function of them with noise."""
+    """Draw random inputs, and a linear function of them with noise."""
     for_x, for_noise = random.split(key)
     x = random.normal(for_x, (count, 3))
     y = x @ wnp.array(TRUE_WEIGHTS) + TRUE_BIAS + NOISE * random.normal(for_noise, (count,))

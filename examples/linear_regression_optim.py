@@ -16,7 +16,8 @@ from weft import optim, random
 
 
 def loss(params: dict, x: weft.Array, y: weft.Array) -> weft.Array:
-    """Huber's loss: quadratic for small errors and linear for large ones, so that outliers have bounded influence."""
+    """Compute Huber's loss: quadratic for small errors and linear for large ones, so that outliers have bounded
+    influence."""
     return wnp.mean(optim.huber_loss(x @ params["weights"] + params["bias"], y, delta=3 * NOISE))
 
 

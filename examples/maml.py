@@ -48,7 +48,7 @@ def adapt(params: list[dict], x: weft.Array, y: weft.Array, steps: int) -> list[
 
 
 def make_task(key: weft.Array) -> tuple[weft.Array, weft.Array, weft.Array, weft.Array]:
-    """Training points, and test points of the same sine."""
+    """Draw training points, and test points of the same sine."""
     for_height, for_phase, for_x = random.split(key, 3)
     height = random.uniform(for_height, minval=0.5, maxval=3.0)
     phase = random.uniform(for_phase, maxval=wnp.pi)

@@ -63,7 +63,7 @@ def network(params: list[dict], state: weft.Array) -> weft.Array:
 
 
 def path(velocity, start: weft.Array, points: int, every: float) -> weft.Array:
-    """States at equally spaced times along a trajectory."""
+    """Return states at equally spaced times along a trajectory."""
 
     def forward(state: weft.Array, _: None) -> tuple[weft.Array, weft.Array]:
         state = solve(velocity, state, every)[0]

@@ -88,7 +88,7 @@ class Panel:
 
 
 def grid(images, columns: int) -> np.ndarray:
-    """Images of one size in a grid with `columns` columns, separated by lines."""
+    """Arrange images of one size in a grid with `columns` columns, separated by lines."""
     framed = np.pad(np.asarray(images), ((0, 0), (0, 1), (0, 1)), constant_values=0.5)
     count, height, width = framed.shape
     rows = framed.reshape(count // columns, columns, height, width).swapaxes(1, 2)

@@ -18,7 +18,7 @@ UNITS, LENGTH, BATCH = 16, 16, 64
 
 
 def init(key: weft.Array) -> dict:
-    """Weights of a gated recurrent unit with one input, and of the output."""
+    """Draw weights of a gated recurrent unit with one input, and of the output."""
     keys = random.split(key, 3)
     scale = nn.initializers.glorot_normal()
     return {

@@ -47,7 +47,7 @@ def jaxprs() -> None:
     heading("3. Reverse mode through a loop with a data-dependent number of iterations")
 
     def square_root(x: weft.Array) -> weft.Array:
-        """Newton's method. The number of iterations depends on x."""
+        """Compute a square root by Newton's method. The number of iterations depends on x."""
 
         def unsettled(state: tuple[weft.Array, weft.Array]) -> weft.Array:
             guess, before = state

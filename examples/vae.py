@@ -20,7 +20,7 @@ SIDE, LATENT, BATCH = 12, 2, 128
 
 
 def bars(key: weft.Array, count: int) -> weft.Array:
-    """Images (count, SIDE * SIDE) of a bar through the centre, of random angle and length."""
+    """Draw images (count, SIDE * SIDE) of a bar through the centre, of random angle and length."""
     for_angle, for_length = random.split(key)
     angle = random.uniform(for_angle, (count, 1, 1), maxval=wnp.pi)
     length = random.uniform(for_length, (count, 1, 1), minval=0.35, maxval=0.95)
@@ -36,7 +36,7 @@ class Autoencoder(nn.Module):
         self.decoder = nn.Sequential([nn.Dense(64), nn.gelu, nn.Dense(128), nn.gelu, nn.Dense(SIDE * SIDE)])
 
     def __call__(self, x: weft.Array) -> tuple[weft.Array, weft.Array, weft.Array]:
-        """Logits of the pixels, and mean and logarithm of the variance of the code."""
+        """Return the logits of the pixels, and mean and logarithm of the variance of the code."""
         mean, log_variance = wnp.split(self.encoder(x), 2, axis=-1)
         noise = random.normal(self.make_rng("noise"), mean.shape)
         return self.decoder(mean + noise * wnp.exp(0.5 * log_variance)), mean, log_variance

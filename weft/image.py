@@ -253,7 +253,7 @@ def _weights(size: int, new_size: int, scale: Any, translation: Any, method: Res
 
 
 def _edge_weights(size: int, centre: Any) -> Any:
-    """Weights of PyTorch's cubic kernel for an image that is continued by two pixels, equal to those at its edges."""
+    """Return the weights of PyTorch's cubic kernel for an image extended by two pixels equal to those at its edges."""
     first = floor(centre)
     weights: Any = 0
     for tap in range(-1, 3):

@@ -13,7 +13,7 @@ from weft.sharding import PartitionSpec as P
 
 
 def loss(params, x, y):
-    """On one device: it has a part of the rows of `x` and `y`, and a part of each weight."""
+    """Compute the loss on one device, which has a part of the rows of `x` and `y`, and a part of each weight."""
     for columns, rows in zip(params[::2], params[1::2], strict=True):
         x = wnp.tanh(parallel.collective_matmul(x, columns["w"], "model") + columns["b"])
         x = wnp.tanh(parallel.matmul_scatter(x, rows["w"], "model") + rows["b"])

@@ -33,7 +33,7 @@ def whole_loss(params, x, y):
 
 
 def loss(params, x, y):
-    """On one device: it has a part of the tokens and of the experts."""
+    """Compute the loss on one device, which has a part of the tokens and of the experts."""
     choice, weight = routed(params, x)
     out = parallel.expert_parallel(expert, params["experts"], x, choice, "expert", capacity=x.shape[0])
     return weft.lax.pmean(((x + weight * out - y) ** 2).mean(), "expert")

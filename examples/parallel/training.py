@@ -42,7 +42,7 @@ def train(step: Callable[..., Any], params: Any, batches: Iterator[Any], put: Ca
 
 
 def report(name: str, losses: list[float], expected: list[float], step: Any = None, *args: Any) -> None:
-    """Compare with one device, and say what a step sends."""
+    """Compare with one device, and print the bytes that a step sends."""
     np.testing.assert_allclose(losses, expected, rtol=2e-5)
     assert losses[-1] < losses[0]
     if step is not None:
@@ -104,7 +104,7 @@ def normed(x: Any) -> Any:
 
 
 def attention(q: Any, k: Any, v: Any) -> Any:
-    """Causal attention of arrays with dimensions for batch, heads, positions and features."""
+    """Compute causal attention of arrays with dimensions for batch, heads, positions and features."""
     scores = wnp.einsum("bhqf,bhkf->bhqk", q, k) * q.shape[-1] ** -0.5
     allowed = wnp.tril(wnp.ones(scores.shape[-2:], bool))
     return wnp.einsum("bhqk,bhkf->bhqf", weft.nn.softmax(wnp.where(allowed, scores, -1e9), -1), v)

@@ -31,7 +31,7 @@ DEFAULTS = {"checks": "off", "strict_indices": False, "strict_narrowing": False}
 
 
 def install() -> None:
-    """Have `import jax` and `import jaxlib` mean Weft, from now on and for the whole process.
+    """Make `import jax` and `import jaxlib` import Weft, from now on and for the whole process.
 
     Raises RuntimeError if the real JAX has been imported: the two would be mixed up. A second call does nothing.
     """

@@ -146,12 +146,12 @@ class Finder(importlib.abc.Loader):
             module.__version_info__ = tuple(map(int, version.split(".")))  # type: ignore[attr-defined]
 
     def find_distributions(self, context: Any = None) -> Iterable[importlib.metadata.Distribution]:
-        """For `importlib.metadata.version("jax")`."""
+        """Find the distributions for `importlib.metadata.version("jax")`."""
         wanted = getattr(context, "name", None)
         return [Distribution(name, self.manifest.version) for name in ROOTS if wanted in (None, name)]
 
     def invalidate_caches(self) -> None:
-        """There is nothing to invalidate."""
+        """Do nothing: there are no caches."""
 
 
 def find_real_jax() -> list[str]:

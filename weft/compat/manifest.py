@@ -49,7 +49,8 @@ class ModuleEntry:
         return {*self.names, *self.private, *self.targets}
 
     def reason(self, name: str) -> str | None:
-        """Why a name has no counterpart, if the manifest says so; `no * | ...` holds for all that have none."""
+        """Return the reason why a name has no counterpart, or None; `no * | ...` applies to all names
+        without one."""
         return self.reasons.get(name) or self.reasons.get("*")
 
     def kind(self, name: str) -> str:
@@ -67,7 +68,7 @@ class Manifest:
     comments: list[str]
 
     def refusal(self, module: str) -> str | None:
-        """Why a module has no counterpart, if it is in a tree that has none."""
+        """Return the reason why a whole tree of modules has no counterpart, or None."""
         for tree, reason in self.refused.items():
             if module == tree or module.startswith(tree + "."):
                 return reason

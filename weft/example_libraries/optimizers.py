@@ -147,7 +147,7 @@ def optimizer(opt_maker: Callable[..., tuple[Any, Any, Any]]) -> Callable[..., O
 
 @optimizer
 def sgd(step_size: Any) -> Any:
-    """Gradient descent. The step size may be a schedule: a function of the number of the update."""
+    """Make gradient descent. The step size may be a schedule: a function of the number of the update."""
     step_size = make_schedule(step_size)
 
     def update(i: Any, g: Any, x: Any) -> Any:
@@ -158,7 +158,7 @@ def sgd(step_size: Any) -> Any:
 
 @optimizer
 def momentum(step_size: Any, mass: Any) -> Any:
-    """Gradient descent with momentum.
+    """Make gradient descent with momentum.
 
     Args:
         step_size: a number, or a function from the step to one.
@@ -186,7 +186,7 @@ def momentum(step_size: Any, mass: Any) -> Any:
 
 @optimizer
 def nesterov(step_size: Any, mass: Any) -> Any:
-    """Gradient descent with Nesterov's momentum."""
+    """Make gradient descent with Nesterov's momentum."""
     step_size = make_schedule(step_size)
 
     def update(i: Any, g: Any, state: Any) -> Any:
@@ -199,7 +199,7 @@ def nesterov(step_size: Any, mass: Any) -> Any:
 
 @optimizer
 def adagrad(step_size: Any, momentum: Any = 0.9) -> Any:
-    """Adagrad: gradients divided by the root of the sum of their squares so far; with momentum."""
+    """Make Adagrad: gradients divided by the root of the sum of their squares so far; with momentum."""
     step_size = make_schedule(step_size)
 
     def update(i: Any, g: Any, state: Any) -> Any:
@@ -213,7 +213,7 @@ def adagrad(step_size: Any, momentum: Any = 0.9) -> Any:
 
 @optimizer
 def rmsprop(step_size: Any, gamma: Any = 0.9, eps: Any = 1e-8) -> Any:
-    """RMSProp: gradients divided by the root of the mean of their squares, which forgets with the rate gamma."""
+    """Make RMSProp: gradients divided by the root of the mean of their squares, with decay rate gamma."""
     step_size = make_schedule(step_size)
 
     def update(i: Any, g: Any, state: Any) -> Any:
@@ -226,7 +226,7 @@ def rmsprop(step_size: Any, gamma: Any = 0.9, eps: Any = 1e-8) -> Any:
 
 @optimizer
 def rmsprop_momentum(step_size: Any, gamma: Any = 0.9, eps: Any = 1e-8, momentum: Any = 0.9) -> Any:
-    """RMSProp with momentum."""
+    """Make RMSProp with momentum."""
     step_size = make_schedule(step_size)
 
     def update(i: Any, g: Any, state: Any) -> Any:
@@ -240,7 +240,7 @@ def rmsprop_momentum(step_size: Any, gamma: Any = 0.9, eps: Any = 1e-8, momentum
 
 @optimizer
 def adam(step_size: Any, b1: Any = 0.9, b2: Any = 0.999, eps: Any = 1e-8) -> Any:
-    """Adam: means of gradients and of their squares, which forget with the rates b1 and b2."""
+    """Make Adam: means of gradients and of their squares, with decay rates b1 and b2."""
     step_size = make_schedule(step_size)
 
     def update(i: Any, g: Any, state: Any) -> Any:
@@ -256,7 +256,7 @@ def adam(step_size: Any, b1: Any = 0.9, b2: Any = 0.999, eps: Any = 1e-8) -> Any
 
 @optimizer
 def adamax(step_size: Any, b1: Any = 0.9, b2: Any = 0.999, eps: Any = 1e-8) -> Any:
-    """AdaMax: Adam with the largest gradient in place of the mean of squares."""
+    """Make AdaMax: Adam with the largest gradient in place of the mean of squares."""
     step_size = make_schedule(step_size)
 
     def update(i: Any, g: Any, state: Any) -> Any:
@@ -271,7 +271,7 @@ def adamax(step_size: Any, b1: Any = 0.9, b2: Any = 0.999, eps: Any = 1e-8) -> A
 
 @optimizer
 def sm3(step_size: Any, momentum: Any = 0.9) -> Any:
-    """SM3: Adagrad with a sum of squares for each row along each axis, in place of one for each element."""
+    """Make SM3: Adagrad with a sum of squares for each row along each axis, in place of one for each element."""
     step_size = make_schedule(step_size)
 
     def others(rank: int, axis: int) -> tuple[int, ...]:
@@ -297,7 +297,7 @@ def _first(state: Any) -> Any:
 
 
 def _inverse_root(squares: Any) -> Any:
-    """1 / sqrt(squares), 0 where those are."""
+    """Compute 1 / sqrt(squares), 0 where the squares are 0."""
     return wnp.where(squares > 0, 1.0 / wnp.sqrt(wnp.where(squares > 0, squares, 1)), 0.0)
 
 
@@ -310,19 +310,20 @@ def constant(step_size: Any) -> Schedule:
 
 
 def exponential_decay(step_size: Any, decay_steps: Any, decay_rate: Any) -> Schedule:
-    """`step_size`, times `decay_rate` after each `decay_steps` updates, continuously."""
+    """Return the schedule `step_size`, times `decay_rate` after each `decay_steps` updates, continuously."""
     return lambda i: step_size * decay_rate ** (i / decay_steps)
 
 
 def inverse_time_decay(step_size: Any, decay_steps: Any, decay_rate: Any, staircase: bool = False) -> Schedule:
-    """`step_size / (1 + decay_rate * i / decay_steps)`, in steps if `staircase`."""
+    """Return the schedule `step_size / (1 + decay_rate * i / decay_steps)`, in steps if `staircase`."""
     if staircase:
         return lambda i: step_size / (1 + decay_rate * wnp.floor(i / decay_steps))
     return lambda i: step_size / (1 + decay_rate * i / decay_steps)
 
 
 def polynomial_decay(step_size: Any, decay_steps: Any, final_step_size: Any, power: Any = 1.0) -> Schedule:
-    """From `step_size` to `final_step_size` within `decay_steps` updates, by a power of what is left of them."""
+    """Return a schedule from `step_size` to `final_step_size` within `decay_steps` updates, by a power of the remaining
+    fraction."""
 
     def schedule(i: Any) -> Any:
         left = (1 - wnp.minimum(i, decay_steps) / decay_steps) ** power
@@ -362,7 +363,7 @@ def l2_norm(tree: Any) -> Any:
 
 
 def clip_grads(grad_tree: Any, max_norm: Any) -> Any:
-    """Gradients scaled down to the norm `max_norm`, if theirs is larger."""
+    """Scale gradients down to the norm `max_norm`, if theirs is larger."""
     norm = l2_norm(grad_tree)
     return tree_map(lambda g: wnp.where(norm < max_norm, g, g * (max_norm / norm)), grad_tree)
 

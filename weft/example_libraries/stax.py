@@ -173,7 +173,7 @@ def BatchNorm(
     beta_init: Any = zeros,
     gamma_init: Any = ones,
 ) -> Layer:
-    """Normalisation over axes by the mean and variance of the batch, then a shift and a scale that are learned."""
+    """Make a layer that normalises over axes by the mean and variance of the batch, with learned shift and scale."""
     axes = (axis,) if wnp.isscalar(axis) else tuple(axis)
 
     def init_fun(rng: Any, input_shape: Any) -> Any:
@@ -314,7 +314,8 @@ def FanInConcat(axis: int = -1) -> Layer:
 
 
 def Dropout(rate: float, mode: str = "train") -> Layer:
-    """Zeros in place of some inputs; `rate` is the probability that one stays, and the mode "test" leaves all."""
+    """Make a layer that sets inputs to zero; `rate` is the probability that one stays, and the mode "test" keeps
+    all."""
 
     def init_fun(rng: Any, input_shape: Any) -> Any:
         return input_shape, ()
@@ -342,7 +343,7 @@ def _keys(rng: Any, count: int) -> Any:
 
 
 def serial(*layers: Layer) -> Layer:
-    """Layers one after the other; the parameters are a list of theirs.
+    """Compose layers one after the other; the parameters are a list of theirs.
 
     >>> import weft
     >>> from weft.example_libraries.stax import Dense, Relu, serial
@@ -371,7 +372,7 @@ def serial(*layers: Layer) -> Layer:
 
 
 def parallel(*layers: Layer) -> Layer:
-    """Layers side by side: each takes one of a list of inputs, and the outputs are a list."""
+    """Compose layers side by side: each takes one of a list of inputs, and the outputs are a list."""
     init_funs, apply_funs = zip(*layers, strict=True) if layers else ((), ())
 
     def init_fun(rng: Any, input_shape: Any) -> Any:

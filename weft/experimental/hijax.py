@@ -72,7 +72,7 @@ class HiPrimitive:
         raise missing(f"{type(self).__name__} needs a to_lojax, which computes `{self.name}`.")
 
     def jvp(self, primals: Any, tangents: Any, **params: Any) -> Any:
-        """Results, and their tangents."""
+        """Return the results and their tangents."""
         raise missing(f"{type(self).__name__} has no jvp, so that `{self.name}` is not differentiable.")
 
     def transpose(self, cotangent: Any, *args: Any, **params: Any) -> Any:
@@ -106,11 +106,11 @@ class EffectTypeSet:
         return isinstance(effect, tuple(self._types))
 
     def filter_in(self, effects: Iterable[Any]) -> list[Any]:
-        """Effects that are of one of the kinds."""
+        """Return the effects that are of one of the kinds."""
         return [e for e in effects if self.contains(e)]
 
     def filter_not_in(self, effects: Iterable[Any]) -> list[Any]:
-        """Effects that are of none of them."""
+        """Return the effects that are of none of the kinds."""
         return [e for e in effects if not self.contains(e)]
 
 
@@ -119,7 +119,7 @@ control_flow_allowed_effects = EffectTypeSet()
 
 
 def instantiate_zeros(tangent: Any) -> Any:
-    """Zeros for a tangent or cotangent that is symbolically zero; any other as it is."""
+    """Convert a symbolically zero tangent or cotangent to zeros; return any other unchanged."""
     return tangent.instantiate() if isinstance(tangent, SymbolicZero) else instantiate(tangent)
 
 

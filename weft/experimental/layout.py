@@ -12,8 +12,8 @@ from weft.sharding.layout import Format as Format, Layout as Layout
 
 
 def with_layout_constraint(x: Any, layouts: Any) -> Any:
-    """`x`, whose leaves lie in memory as `layouts` say: a Layout, or a tree of them that is a prefix of `x`. Arrays lie
-    in row-major order; another one is an error."""
+    """Return `x` with the layouts `layouts`: a Layout, or a tree prefix of them. Arrays are row-major; another layout
+    is an error."""
     is_layout = lambda value: isinstance(value, Layout)
     found = [layouts] * len(tree.leaves(x)) if is_layout(layouts) else tree.broadcast_prefix(layouts, x, is_layout)
     for leaf, layout in zip(tree.leaves(x), found, strict=True):

@@ -22,8 +22,8 @@ def create_device_mesh(
     contiguous_submeshes: bool = False,
     allow_split_physical_axes: bool = False,
 ) -> np.ndarray:
-    """Devices (all of them by default) as an array of `mesh_shape`, for `weft.sharding.Mesh`. CPU devices are equally
-    near to each other, so they are in order; the options, which are for networks of other kinds, change nothing.
+    """Arrange devices (all of them by default) in an array of `mesh_shape`, for `weft.sharding.Mesh`. CPU devices are
+    equally near to each other, so they stay in order; the options, which are for other networks, have no effect.
 
     Args:
         mesh_shape: the sizes.
@@ -59,8 +59,8 @@ def create_hybrid_device_mesh(
     should_sort_granules_by_key: bool = True,
     allow_split_physical_axes: bool = False,
 ) -> np.ndarray:
-    """Devices as an array whose dimension i has `dcn_mesh_shape[i]` blocks of `mesh_shape[i]`: what is slow to reach is
-    between blocks. A block is the devices of one process, so `process_is_granule` must be True.
+    """Arrange devices in an array whose dimension i has `dcn_mesh_shape[i]` blocks of `mesh_shape[i]`, with slow
+    connections between blocks. A block has the devices of one process, so `process_is_granule` must be True.
 
     Args:
         mesh_shape: the sizes.

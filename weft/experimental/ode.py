@@ -411,7 +411,7 @@ def abs2(x: Any) -> Any:
 
 
 def ravel_first_arg(f: Callable[..., Any], unravel: Callable[[Any], Any], debug_info: Any = None) -> Callable[..., Any]:
-    """`f` as a function of a vector from which `unravel` makes its first argument, with a vector as its result."""
+    """Convert `f` to a function of a vector, from which `unravel` makes its first argument, with a vector as result."""
 
     def on_vector(y_flat: Any, *args: Any) -> Any:
         return ravel_pytree(f(unravel(y_flat), *args))[0]

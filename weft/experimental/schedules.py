@@ -24,8 +24,9 @@ def get_pins() -> dict[str, str]:
 
 
 def set_pins(pins: _Mapping[str, str]) -> None:
-    """Have programs that this process compiles from now on get schedules that `get_pins` returned, whatever is pinned
-    in the folder of the cache, which stays as it is. They count for the same installation of Weft only.
+    """Use the schedules that `get_pins` returned for all programs that this process compiles from now on, in place of
+    those pinned in the folder of the cache, which stays unchanged. They are only valid for the same installation of
+    Weft.
 
     Args:
         pins: what `get_pins` returned.

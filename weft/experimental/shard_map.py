@@ -12,7 +12,7 @@ from weft.base.publish import publish as _publish
 def shard_map(
     f: Callable[..., Any], mesh: Any, in_specs: Any, out_specs: Any, check_rep: bool = True
 ) -> Callable[..., Any]:
-    """`weft.shard_map`, whose `check_vma` is here called `check_rep`."""
+    """Call `weft.shard_map`, whose `check_vma` is named `check_rep` here."""
     return _shard_map(f, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=check_rep)
 
 

@@ -97,7 +97,7 @@ class Collector:
     # -- relations -------------------------------------------------------------------------------------------------
 
     def relate(self, *groups: Iterable[str]) -> None:
-        """Everything in one group belongs with everything in the others."""
+        """Relate every item of one group to every item of the others."""
         lists = [list(dict.fromkeys(group)) for group in groups]
         for position, first in enumerate(lists):
             for second in lists[position + 1 :]:
@@ -338,7 +338,7 @@ class Collector:
         return rows
 
     def _lines(self, steps: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Lines of source in the order of files, with some around; those without an id have no equation."""
+        """Return lines of source in the order of files, with some around; lines without an id have no equation."""
         seconds: dict[str, float] = {}
         for row in steps:
             for key, share in row["lines"].items():

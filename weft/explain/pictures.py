@@ -32,7 +32,7 @@ class Axis:
 
 
 def roofline(data: dict[str, Any]) -> str:
-    """Work in a second over work for each byte: the machine's limits as lines, a point for each step that computes."""
+    """Draw work per second over work per byte: the machine's limits as lines, a point for each step that computes."""
     limits = data["limits"]
     points = []
     for step in data["steps"]:
@@ -67,7 +67,7 @@ def roofline(data: dict[str, Any]) -> str:
 
 
 def memory(data: dict[str, Any]) -> str:
-    """Temporaries as boxes: how long each is needed, and where in the block it is; how much is alive as a line."""
+    """Draw temporaries as boxes (lifetime, position in the block), and live bytes as a line."""
     about = data["memory"]
     top = max(about["temporaries"], 1)
     x = Axis(1, about["end"] + 1, LEFT, WIDTH - RIGHT)
@@ -96,7 +96,7 @@ def _line(x1: float, y1: float, x2: float, y2: float, kind: str, title: str) -> 
 
 
 def _frame(x: Axis, y: Axis, label: str, show_x: Any, show_y: Any) -> str:
-    """Axes with their ticks."""
+    """Draw axes with their ticks."""
     bottom = HEIGHT - BOTTOM
     parts = [f'<path class="axis" d="M{LEFT} {TOP}V{bottom}H{WIDTH - RIGHT}"/>']
     for tick in x.ticks():

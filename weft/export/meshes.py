@@ -31,7 +31,7 @@ MOST_DEVICES = 1 << 20
 
 
 def stand_ins(count: int) -> tuple[Device, ...]:
-    """Devices that nothing runs on, one for each position of an export."""
+    """Return placeholder devices, one for each position of an export."""
     return tuple(Device(i, STAND_IN) for i in range(count))
 
 

@@ -167,7 +167,7 @@ class Encoder:
         return {"mesh": list(mesh.axis_sizes), "names": self.names(mesh.axis_names), "kinds": kinds, "at": positions}
 
     def names(self, names: Any) -> list[str]:
-        """Names of axes, which must be strings."""
+        """Return names of axes, which must be strings."""
         if not all(isinstance(name, str) for name in names):
             raise NotData(f"{names!r} with an axis whose name is no string")
         return list(names)

@@ -92,7 +92,7 @@ _caches: list[Callable[[], None]] = []
 
 
 def register_backend_cache(cache: Any, for_what: str) -> None:
-    """Have `clear_backends` clear a cache of the caller's, by its `cache_clear` or `clear`."""
+    """Register a cache of the caller's, which `clear_backends` then clears by its `cache_clear` or `clear`."""
     _caches.append(getattr(cache, "cache_clear", None) or cache.clear)
 
 

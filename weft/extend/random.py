@@ -18,7 +18,7 @@ unsafe_rbg_prng_impl: KeyDtype = IMPLEMENTATIONS["unsafe_rbg"]
 
 
 def random_seed(seeds: Any, impl: Any) -> Any:
-    """Typed keys of a generator, one for each of the integers `seeds`."""
+    """Make typed keys of a generator, one for each of the integers `seeds`."""
     return _seed(_seed_value(seeds), impl=key_dtype(impl))
 
 

@@ -18,7 +18,7 @@ def current() -> SourceInfo:
 
 
 def new_source_info() -> SourceInfo:
-    """No line and no names."""
+    """Return source information without line and names."""
     return SourceInfo(None, NameStack())
 
 

@@ -13,7 +13,7 @@ from weft import lax
 def expert_parallel(
     expert: Callable[[Any, Any], Any], params: Any, x: Any, choice: Any, axis_name: Any, capacity: int
 ) -> Any:
-    """`expert(params of expert e, x of its tokens)` for each token, where the experts are on different devices.
+    """Apply `expert(params of expert e, x of its tokens)` to each token, with the experts on different devices.
 
     For bodies of `shard_map`: `x` has this device's tokens, of shape `(tokens, features)`, and `choice` the index of
     the expert of each among those of all devices; the leaves of `params` have this device's experts as their first

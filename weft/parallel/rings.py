@@ -15,8 +15,8 @@ def _ring(size: int, step: int = 1) -> list[tuple[int, int]]:
 
 
 def collective_matmul(x: Any, w: Any, axis_name: Any) -> Any:
-    """`all_gather(x) @ w`, where `x` has a part of the rows and `w` whatever columns this device has: each part of `x`
-    is multiplied while the next one is on its way, so nothing waits for a gather."""
+    """Compute `all_gather(x) @ w`, where this device has a part of the rows of `x` and some columns of `w`. Each part
+    of `x` is multiplied while the next one is sent, so nothing waits for a gather."""
     size, rows = lax.axis_size(axis_name), x.shape[0]
     here = lax.axis_index(axis_name)
 

@@ -140,7 +140,7 @@ def _names(entry: Any) -> tuple[Any, ...]:
 
 
 def _size(mesh: Mesh, axis: Any) -> int:
-    """Into how many parts an axis, or several, split."""
+    """Return the number of parts into which an axis, or several, split a dimension."""
     sizes = dict(mesh.shape)
     for name in _names(axis):
         if name not in sizes:

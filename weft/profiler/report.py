@@ -195,7 +195,7 @@ def _add_steps(lines: dict[Line, dict[str, float]], kernels: dict[Any, list[Any]
 
 
 def _scopes(recorder: Recorder) -> dict[str, float]:
-    """Seconds of compiled code by named scope."""
+    """Return seconds of compiled code by named scope."""
     found: dict[str, float] = {}
     for steps in recorder.programs.values():
         for step, taken in zip(steps.steps, steps.nanoseconds, strict=True):
@@ -212,7 +212,7 @@ def _seconds(seconds: float) -> str:
 
 
 def _rows(rows: Sequence[Sequence[str]], widths: Sequence[int], head: str) -> list[str]:
-    """Columns side by side, numbers to the right; a width of -1 is a text, to the left."""
+    """Format columns side by side, numbers to the right; a width of -1 is a text, to the left."""
     table = [head.split(" "), *rows]
     sizes = [max(len(row[n]) for row in table) for n in range(len(widths))]
     lines = []

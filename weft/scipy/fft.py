@@ -146,7 +146,7 @@ def _scale_transform(x: Array, type: int, norm: str | None, inverse: bool) -> Ar
 
 
 def _rotation(angles: np.ndarray, dtype: Any) -> np.ndarray:
-    """exp(i angle), computed in double precision."""
+    """Compute exp(i angle) in double precision."""
     return np.exp(1j * angles).astype(dtypes.to_complex_dtype(dtype))
 
 

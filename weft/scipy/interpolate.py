@@ -79,7 +79,7 @@ class RegularGridInterpolator:
         self.fill_value = fill_value
 
     def _axis(self, axis: int, points: Array) -> Array:
-        """Positions along an axis in ascending order; the values are turned round with those that descend."""
+        """Return positions along an axis in ascending order; values are reversed along with descending ones."""
         (points,) = (ensure_array(p) for p in promote_dtypes_inexact(points))
         size = self.values.shape[axis]
         if points.shape != (size,) or size < 2:

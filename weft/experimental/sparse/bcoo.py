@@ -197,7 +197,7 @@ class BCOO(JAXSparse):
         n_batch: int = 0,
         n_dense: int = 0,
     ) -> BCOO:
-        """Ones on the diagonal `k` of an array of shape (N, M)."""
+        """Return an array of shape (N, M) with ones on the diagonal `k`."""
         count = max(0, min(N + min(k, 0), M - max(k, 0)))
         first = np.arange(count) + max(-k, 0)
         indices = np.stack([first, first + k], axis=1).astype(index_dtype)

@@ -209,7 +209,7 @@ class BCSR(JAXSparse):
 
     @classmethod
     def _eye(cls, N: int, M: int, k: int, **options: Any) -> BCSR:
-        """Ones on the diagonal `k` of an array of shape (N, M)."""
+        """Return an array of shape (N, M) with ones on the diagonal `k`."""
         return cls.from_bcoo(BCOO._eye(N, M, k, **options))
 
     def todense(self) -> Any:
@@ -228,7 +228,7 @@ tree.register_pytree_node(BCSR, BCSR.tree_flatten, BCSR.tree_unflatten)
 
 
 def _coordinates(indices: Any, indptr: Any, rows: int, last: int) -> Any:
-    """Rows and columns of the entries of one batch."""
+    """Return rows and columns of the entries of one batch."""
     entry = lax.iota(indptr.dtype, indices.shape[0])
     row = wnp.searchsorted(indptr, entry, side="right").astype(indices.dtype) - 1
     padding = entry >= indptr[-1]
@@ -310,7 +310,7 @@ def bcsr_broadcast_in_dim(
 
 @combining_ranks
 def bcsr_concatenate(operands: Sequence[BCSR], *, dimension: int) -> BCSR:
-    """Arrays of one layout after each other along a dimension."""
+    """Concatenate arrays of one layout along a dimension."""
     for operand in operands:
         check_sparse("bcsr_concatenate", operand, BCSR)
     return BCSR.from_bcoo(bcoo_concatenate([m.to_bcoo() for m in operands], dimension=dimension))

@@ -52,7 +52,7 @@ def eye(
     sparse_format: str = "bcoo",
     **kwds: Any,
 ) -> JAXSparse:
-    """Ones on a diagonal.
+    """Return a sparse array with ones on a diagonal.
 
     Args:
         N, M: the number of rows, and of columns, by default as many.

@@ -477,7 +477,7 @@ def bcoo_rev(operand: BCOO, dimensions: Sequence[int]) -> BCOO:
 
 @combining_ranks
 def bcoo_concatenate(operands: Sequence[BCOO], *, dimension: int) -> BCOO:
-    """Arrays of one layout after each other along a dimension."""
+    """Concatenate arrays of one layout along a dimension."""
     operands = list(operands)
     for operand in operands:
         check_sparse("bcoo_concatenate", operand, BCOO)

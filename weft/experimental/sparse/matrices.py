@@ -52,7 +52,7 @@ class Matrix(JAXSparse):
 
     @classmethod
     def _eye(cls, N: int, M: int, k: int, *, dtype: Any = None, index_dtype: Any = "int32") -> Any:
-        """Ones on the diagonal `k` of a matrix of shape (N, M)."""
+        """Return a matrix of shape (N, M) with ones on the diagonal `k`."""
         return cls.from_bcoo(BCOO._eye(N, M, k, dtype=dtype, index_dtype=index_dtype))
 
     def _check_axes(self, axes: Sequence[int] | None) -> bool:

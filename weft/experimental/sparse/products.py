@@ -27,7 +27,7 @@ def dimension_lists(numbering: DimensionNumbers) -> tuple[list[int], list[int], 
 
 
 def check_dimensions(function: str, lhs: Any, rhs: Any, numbering: DimensionNumbers) -> None:
-    """Dimensions that belong together have one size."""
+    """Raise unless corresponding dimensions have equal sizes."""
     lc, rc, lb, rb = dimension_lists(numbering)
     pairs = [*zip(lc, rc, strict=False), *zip(lb, rb, strict=False)]
     fits = len(lc) == len(rc) and len(lb) == len(rb)
@@ -90,7 +90,8 @@ def bcoo_dot_general(
 def _sparse_times_dense(
     lhs: BCOO, rhs: Any, numbering: DimensionNumbers, precision: Any, preferred_element_type: Any
 ) -> Any:
-    """Of each entry, the rows of the dense array that it meets are gathered, scaled and added to the result."""
+    """Contract a BCOO with a dense array: gather the rows of the dense array at each entry, scale them and add them to
+    the result."""
     lc, rc, lb, rb = dimension_lists(numbering)
     dtype = wnp.result_type(lhs.dtype, rhs.dtype) if preferred_element_type is None else preferred_element_type
     partner = {**dict(zip(lc, rc, strict=True)), **dict(zip(lb, rb, strict=True))}

@@ -201,7 +201,7 @@ def _sub(x: Any, y: Any) -> Any:
 
 
 def _sum(x: Any, y: Any, sign: Callable[[Any], Any]) -> Any:
-    """x plus y, or minus: sparse of two sparse arrays, dense with a dense array of the whole shape."""
+    """Add or subtract: sparse for two sparse arrays, dense with a dense array of the whole shape."""
     if is_sparse(x) and is_sparse(y):
         if x.shape == y.shape and same_pattern(x, y):
             return x.like(x.data + sign(y.data))
@@ -229,7 +229,7 @@ def same_pattern(x: BCOO, y: BCOO) -> bool:
 
 
 def one_layout(x: BCOO, y: BCOO) -> tuple[BCOO, BCOO]:
-    """Two arrays in the layout with fewer batch and dense dimensions."""
+    """Convert two arrays to the layout with fewer batch and dense dimensions."""
     layout = {"n_batch": min(x.n_batch, y.n_batch), "n_dense": min(x.n_dense, y.n_dense)}
     return x.update_layout(**layout), y.update_layout(**layout)
 

@@ -176,7 +176,7 @@ def valid_jaxtype(x: Any) -> bool:
 
 
 def concrete_or_error(force: Callable[[Any], Any] | None, val: Any, context: str = "") -> Any:
-    """`force(val)`, or `val` without `force`, of a value that is known; an error for a traced one, with `context`."""
+    """Return `force(val)`, or `val` without `force`, for a known value; raise for a traced one, with `context`."""
     if isinstance(val, Tracer):
         known = val.known()
         if known is None:

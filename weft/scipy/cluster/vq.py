@@ -18,7 +18,7 @@ from weft.trace.array import Array
 
 
 def vq(obs: Any, code_book: Any, check_finite: bool = True) -> tuple[Array, Array]:
-    """For each observation the index of the nearest code, and the distance to it.
+    """Return the index of the nearest code for each observation, and the distance to it.
 
     Args:
         obs: observations in rows, or a vector of numbers.

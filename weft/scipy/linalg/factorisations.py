@@ -150,7 +150,7 @@ def solve_triangular(
 
 @document("A pair of matrices and integer pivots.")
 def lu_factor(a: ArrayLike, overwrite_a: bool = False, check_finite: bool = True) -> tuple[Array, Array]:
-    """L and U in one matrix, and the pivots: what `lu_solve` takes.
+    """Return L and U in one matrix, and the pivots, as `lu_solve` expects them.
 
     >>> import weft.numpy as wnp
     >>> import weft.scipy.linalg as scipy_linalg
@@ -230,7 +230,8 @@ def qr(
     pivoting: bool = False,
     check_finite: bool = True,
 ) -> tuple[Array, ...]:
-    """Q and R with a = Q R; with `pivoting` also p with a[:, p] = Q R. mode: "full", "economic", or "r" for R alone."""
+    """Return Q and R with a = Q R; with `pivoting` also p with a[:, p] = Q R. mode: "full", "economic", or "r" for R
+    alone."""
     if mode not in ("full", "economic", "r"):
         raise ArgumentError(f"Unsupported QR decomposition mode {mode!r}; it is 'full', 'economic' or 'r'.")
     found = lax_linalg.qr(matrix("qr", a), pivoting=pivoting, full_matrices=mode != "economic")
@@ -246,7 +247,8 @@ def qr_multiply(
     overwrite_a: bool = False,
     overwrite_c: bool = False,
 ) -> tuple[Array, ...]:
-    """c Q (mode "right") or Q c ("left") for the Q of a = Q R, and R; with `conjugate`, of the conjugate of Q."""
+    """Return c Q (mode "right") or Q c ("left") for the Q of a = Q R, and R; with `conjugate`, use the conjugate of
+    Q."""
     if mode not in ("left", "right"):
         raise ArgumentError(f"Mode argument should be either 'left' or 'right', got {mode!r}.")
     a, c = inexact("qr_multiply", a, c)
@@ -264,7 +266,7 @@ def qr_multiply(
 
 
 def _fitting(a: Any, q: Any, size: int, pivoting: bool) -> Any:
-    """Q with as many columns as the matrix it is multiplied with has rows."""
+    """Extend Q to the number of columns that the multiplied matrix has rows."""
     return q if q.shape[-1] == size else lax_linalg.qr(a, pivoting=pivoting, full_matrices=True)[0]
 
 
@@ -276,7 +278,7 @@ def svd(
     check_finite: bool = True,
     lapack_driver: str = "gesdd",
 ) -> Any:
-    """U, s, Vᴴ with a = U diag(s) Vᴴ; s alone unless `compute_uv`."""
+    """Return U, s, Vᴴ with a = U diag(s) Vᴴ; s alone unless `compute_uv`."""
     if lapack_driver not in ("gesdd", "gesvd"):
         raise ArgumentError(f"lapack_driver must be 'gesdd' or 'gesvd', got {lapack_driver!r}.")
     found = linalg.svd(a, full_matrices=full_matrices, compute_uv=compute_uv)
@@ -295,7 +297,7 @@ def eigh(
     type: int = 1,
     check_finite: bool = True,
 ) -> Any:
-    """Eigenvalues and eigenvectors of Hermitian matrices; with b, of a x = w b x for positive definite b.
+    """Return eigenvalues and eigenvectors of Hermitian matrices; with b, of a x = w b x for positive definite b.
 
     type: 1 for a x = w b x, 2 for a b x = w x, 3 for b a x = w x.
     """

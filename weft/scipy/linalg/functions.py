@@ -119,7 +119,7 @@ def _broadcast_batch(x: Any, shape: Any) -> Any:
 
 
 def _approximant(x: Any, coefficients: tuple[float, ...], upper_triangular: bool) -> Any:
-    """p(x) / p(−x), the polynomial p split into even and odd powers."""
+    """Evaluate p(x) / p(−x), with the polynomial p split into even and odd powers."""
     one, squared = identity_like(x), matmul(x, x)
     powers = [one, squared]
     while 2 * len(powers) < len(coefficients):
@@ -149,7 +149,8 @@ def expm_frechet(A: ArrayLike, E: Any, *, method: str | None = None, compute_exp
 
 
 def schur(a: ArrayLike, output: str = "real") -> tuple[Array, Array]:
-    """T and Z with a = Z T Zᴴ, Z unitary, T upper triangular, up to 2x2 blocks of a real matrix with output "real"."""
+    """Return T and Z with a = Z T Zᴴ, Z unitary, T upper triangular, up to 2x2 blocks of a real matrix with output
+    "real"."""
     if output not in ("real", "complex"):
         raise ArgumentError(f"Expected 'output' to be either 'real' or 'complex', got {output!r}.")
     x = square_matrix("schur", a)
@@ -210,7 +211,7 @@ def _square_root(x: Any) -> Any:
 
 @_square_root.defjvp
 def _square_root_jvp(primals: Any, tangents: Any) -> Any:
-    """From s s = x: s ds + ds s = dx."""
+    """Differentiate by the equation s s = x: s ds + ds s = dx."""
     root = _square_root(*primals)
     return root, _sylvester(root, root, tangents[0])
 
@@ -252,7 +253,8 @@ def polar(
     eps: float | None = None,
     max_iterations: int | None = None,
 ) -> tuple[Array, Array]:
-    """U with orthonormal columns (or rows) and positive semidefinite P: a = U P for side "right", a = P U for "left".
+    """Return U with orthonormal columns (or rows) and positive semidefinite P: a = U P for side "right", a = P U for
+    "left".
 
     Both come from the singular value decomposition, whatever `method`, `eps` and `max_iterations` say. They have
     derivatives wherever no singular value is zero, equal ones included.
@@ -273,7 +275,7 @@ def polar(
 
 @custom_jvp
 def _polar(x: Any) -> tuple[Any, Any]:
-    """U and P with x = U P, for matrices with at least as many rows as columns."""
+    """Return U and P with x = U P, for matrices with at least as many rows as columns."""
     u, s, v = lax_linalg.svd(x, full_matrices=False)
     basis = adjoint(v)
     return matmul(u, v), matmul(lax.mul(basis, as_rows(as_dtype(s, x.dtype), basis.shape)), v)
@@ -281,7 +283,8 @@ def _polar(x: Any) -> tuple[Any, Any]:
 
 @_polar.defjvp
 def _polar_jvp(primals: Any, tangents: Any) -> Any:
-    """From x = U P: Uᴴ dU is skew, and P dP + dP P = d(xᴴ x). It holds where singular values are equal too."""
+    """Differentiate by the equation x = U P: Uᴴ dU is skew, and P dP + dP P = d(xᴴ x). It also holds for equal singular
+    values."""
     (x,), (dx,) = primals, tangents
     u, p = _polar(x)
     along = matmul(adjoint(u), dx)
@@ -359,7 +362,7 @@ def _by_schur_forms(a: Any, b: Any, c: Any) -> Any:
 
 
 def hessenberg(a: ArrayLike, *, calc_q: bool = False, overwrite_a: bool = False, check_finite: bool = True) -> Any:
-    """H, zero below its first subdiagonal, similar to a; with `calc_q` also the unitary Q with a = Q H Qᴴ."""
+    """Return H, zero below its first subdiagonal, similar to a; with `calc_q` also the unitary Q with a = Q H Qᴴ."""
     x = square_matrix("hessenberg", a)
     size = x.shape[-1]
     if not size:
@@ -387,7 +390,7 @@ def eigh_tridiagonal(
     tol: float | None = None,
     key: Any = None,
 ) -> Any:
-    """Eigenvalues (and vectors) of the Hermitian matrix with `d` on its diagonal and `e` beside it.
+    """Return the eigenvalues (and vectors) of the Hermitian matrix with diagonal `d` and off-diagonal `e`.
 
     select: "a" for all, "i" for those numbered from select_range[0] to select_range[1] inclusive, "v" for those in the
     half-open interval (select_range[0], select_range[1]], which needs values known when tracing. `tol` and `key`

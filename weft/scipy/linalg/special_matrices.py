@@ -27,7 +27,7 @@ def _as_vectors(x: Array) -> Array:
 
 
 def _take(x: Array, indices: np.ndarray) -> Array:
-    """Elements of the last axis at static indices, in any shape."""
+    """Gather elements of the last axis at static indices of any shape."""
     if not indices.size:
         return lax.full((*x.shape[:-1], *indices.shape), 0, x.dtype)
     flat = lax.gather(
@@ -62,7 +62,7 @@ def hankel(c: ArrayLike, r: ArrayLike | None = None) -> Array:
 
 
 def _vector_pair(name: str, *args: Any) -> tuple[Array, Array]:
-    """Two arguments as vectors of one dtype, their leading dimensions broadcast against each other."""
+    """Convert two arguments to vectors of one dtype, with broadcast leading dimensions."""
     first, second = (_as_vectors(ensure_array(x)) for x in promote_dtypes(*ensure_arrays(name, *args)))
     lead = broadcast_shape(name, first.shape[:-1], second.shape[:-1])
     return expand_to(first, (*lead, first.shape[-1])), expand_to(second, (*lead, second.shape[-1]))

@@ -40,7 +40,7 @@ def cg(
     maxiter: int | None = None,
     M: Any = None,
 ) -> tuple[Any, None]:
-    """x with `A x = b` by conjugate gradients, for an operator that is Hermitian and positive definite.
+    """Solve `A x = b` by conjugate gradients, for an operator that is Hermitian and positive definite.
 
     Args:
         A: a function from a vector to a vector, or a square matrix. A vector is a tree of arrays.
@@ -73,7 +73,7 @@ def bicgstab(
     maxiter: int | None = None,
     M: Any = None,
 ) -> tuple[Any, None]:
-    """x with `A x = b` by the stabilised biconjugate gradient method, for any invertible operator.
+    """Solve `A x = b` by the stabilised biconjugate gradient method, for any invertible operator.
 
     Arguments and results are those of `cg`; M need not be Hermitian. If the method breaks down, it returns the latest
     iterate.
@@ -99,7 +99,7 @@ def gmres(
     M: Any = None,
     solve_method: str = "batched",
 ) -> tuple[Any, Any]:
-    """x with `A x = b` by the generalised minimal residual method, for any invertible operator.
+    """Solve `A x = b` by the generalised minimal residual method, for any invertible operator.
 
     Args:
         A, b, x0, tol, atol, M: as in `cg`; M need not be Hermitian.
@@ -196,7 +196,7 @@ def _transpose_preconditioner(M: Any, preconditioner: Operator, example: Any) ->
 
 
 def _right_side(name: str, operator: Operator, b: Any) -> Any:
-    """b in the dtypes of solutions: those that are left as they are by the operator, at least floating-point."""
+    """Convert b to the dtypes of solutions, which the operator must preserve: at least floating-point."""
 
     def inexact(x: Any) -> Array:
         x = ensure_array(x)
@@ -256,7 +256,7 @@ def _square_norm(x: Any) -> Any:
 
 
 def _plus(x: Any, factor: Any, y: Any) -> Any:
-    """x + factor y, in the dtypes of x."""
+    """Compute x + factor y in the dtypes of x."""
     return tree.map(lambda a, b: (a + factor * b).astype(a.dtype), x, y)
 
 
@@ -382,7 +382,7 @@ def _combine(basis: Any, coefficients: Any) -> Any:
 
 
 def _empty_basis(first: Any, size: int) -> Any:
-    """Room for `size` vectors more than the first, zero so far."""
+    """Allocate a basis of `size` zero vectors after the first."""
     return tree.map(lambda v: lax.pad(v[None], np.zeros((), v.dtype), [(0, size, 0)] + [(0, 0, 0)] * v.ndim), first)
 
 

@@ -341,7 +341,7 @@ class Slerp:
     @classmethod
     @boundary
     def init(cls, times: Any, rotations: Rotation) -> Slerp:
-        """Interpolation between a sequence of at least two rotations, at times in ascending order."""
+        """Make an interpolation between a sequence of at least two rotations, at times in ascending order."""
         if not isinstance(rotations, Rotation) or rotations.single or len(rotations) < 2:
             raise ArgumentError("`rotations` must be a sequence of at least 2 rotations.")
         (times,) = (ensure_array(a) for a in promote_dtypes_inexact(*ensure_arrays("Slerp.init", times)))

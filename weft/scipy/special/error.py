@@ -26,7 +26,7 @@ def erf(x: ArrayLike) -> Array:
 
 
 def erfc(x: ArrayLike) -> Array:
-    """1 - erf(x), accurate where that is small."""
+    """Compute 1 - erf(x), accurate where that is small."""
     return lax.erfc(*promote("erfc", x))
 
 
@@ -36,13 +36,13 @@ def erfinv(x: ArrayLike) -> Array:
 
 
 def erfcx(x: ArrayLike) -> Array:
-    """exp(x*x) * erfc(x), which does not underflow for large x; of complex numbers too."""
+    """Compute exp(x*x) * erfc(x), which does not underflow for large x; also of complex numbers."""
     (x,) = promote("erfcx", x, kinds="fc")
     return faddeeva.faddeeva(_times_i(x), order=0) if _is_complex(x) else error.scaled_erfc(x, order=0)
 
 
 def dawsn(x: ArrayLike) -> Array:
-    """Dawson's integral: exp(-x*x) times the integral of exp(t*t) from 0 to x."""
+    """Compute Dawson's integral: exp(-x*x) times the integral of exp(t*t) from 0 to x."""
     return error.dawson(*promote("dawsn", x), order=0)
 
 
@@ -86,5 +86,5 @@ def log_ndtr(x: ArrayLike, series_order: int = 3) -> Array:
 
 
 def owens_t(h: ArrayLike, a: ArrayLike) -> Array:
-    """Owen's function: 1/(2*pi) times the integral of exp(-h*h*(1 + t*t)/2)/(1 + t*t) from t = 0 to a."""
+    """Compute Owen's function: 1/(2*pi) times the integral of exp(-h*h*(1 + t*t)/2)/(1 + t*t) from t = 0 to a."""
     return integrals.owens_t(*promote("owens_t", h, a))

@@ -56,7 +56,7 @@ SHIFT = 10
 
 @jit
 def _complex_log_gamma(z: Array) -> Array:
-    """By Stirling's formula at z + 10, or by the reflection formula left of 1/2."""
+    """Compute log(gamma(z)) by Stirling's formula at z + 10, or by the reflection formula left of 1/2."""
     lower = lax.imag(z) < 0
     up = lax.complex(lax.real(z), abs(lax.imag(z)))
     left = lax.real(z) < 0.5
@@ -172,7 +172,7 @@ def betainc(a: ArrayLike, b: ArrayLike, x: ArrayLike) -> Array:
 
 
 def factorial(n: ArrayLike, exact: bool = False) -> Array:
-    """n!, as gamma(n + 1); 0 for negative n. Results that floats hold exactly are exact; `exact=True`, which asks for
+    """Compute n! as gamma(n + 1); 0 for negative n. Results that floats hold exactly are exact. `exact=True`, for
     integers of any size, is not supported."""
     if exact:
         raise NotSupportedError(

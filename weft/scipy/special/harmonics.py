@@ -49,7 +49,7 @@ def sph_harm_y(
 
 @functools.partial(jit, static_argnames=("n_max",))
 def _harmonic(n: Array, m: Array, theta: Array, phi: Array, *, n_max: int) -> Array:
-    """By the recurrence of normalized Legendre functions in the degree, from that of degree |m|."""
+    """Evaluate by the recurrence of normalized Legendre functions in the degree, from degree |m| on."""
     size = abs(m)
     x, s = wnp.cos(theta), wnp.sin(theta)
     # sqrt(1 - x*x), as in SciPy for angles out of [0, pi], with the derivative from above at 0.

@@ -43,7 +43,7 @@ def logsumexp(
 
 
 def softmax(x: ArrayLike, /, *, axis: int | Sequence[int] | None = None) -> Array:
-    """exp(x)/sum(exp(x)) along axes, by default over all of x."""
+    """Compute exp(x)/sum(exp(x)) along axes, by default over all of x."""
     return nn.softmax(x, axis=axis)
 
 
@@ -75,35 +75,35 @@ def logit(x: ArrayLike) -> Array:
 
 
 def xlogy(x: ArrayLike, y: ArrayLike) -> Array:
-    """x*log(y), which is 0 where x is 0; its derivative in y is too."""
+    """Compute x*log(y), which is 0 where x is 0, as is its derivative in y."""
     return information.xlogy(*promote("xlogy", x, y, kinds="fc"))
 
 
 def xlog1py(x: ArrayLike, y: ArrayLike) -> Array:
-    """x*log(1 + y), which is 0 where x is 0; its derivative in y is too."""
+    """Compute x*log(1 + y), which is 0 where x is 0, as is its derivative in y."""
     return information.xlog1py(*promote("xlog1py", x, y, kinds="fc"))
 
 
 def entr(x: ArrayLike) -> Array:
-    """-x*log(x), 0 at 0, and minus infinity for negative x: a sum of it is an entropy."""
+    """Compute -x*log(x), 0 at 0 and minus infinity for negative x: the terms of an entropy."""
     return information.entr(*promote("entr", x))
 
 
 def rel_entr(p: ArrayLike, q: ArrayLike) -> Array:
-    """p*log(p/q), 0 for p = 0 and q >= 0, and infinite where p or q is negative or only q is 0."""
+    """Compute p*log(p/q): 0 for p = 0 and q >= 0, infinite where p or q is negative or only q is 0."""
     return information.rel_entr(*promote("rel_entr", p, q))
 
 
 def kl_div(p: ArrayLike, q: ArrayLike) -> Array:
-    """p*log(p/q) - p + q, which is never negative: a term of a Kullback-Leibler divergence."""
+    """Compute p*log(p/q) - p + q, which is never negative: a term of a Kullback-Leibler divergence."""
     return information.kl_div(*promote("kl_div", p, q))
 
 
 def boxcox(x: ArrayLike, lmbda: Any) -> Array:
-    """(x**lmbda - 1)/lmbda, and log(x) for lmbda = 0, with derivatives in both there too."""
+    """Compute (x**lmbda - 1)/lmbda, and log(x) for lmbda = 0, with derivatives in both there too."""
     return information.boxcox(*promote("boxcox", x, lmbda))
 
 
 def boxcox1p(x: ArrayLike, lmbda: Any) -> Array:
-    """((1 + x)**lmbda - 1)/lmbda, and log(1 + x) for lmbda = 0, with derivatives in both there too."""
+    """Compute ((1 + x)**lmbda - 1)/lmbda, and log(1 + x) for lmbda = 0, with derivatives in both there too."""
     return information.boxcox1p(*promote("boxcox1p", x, lmbda))

@@ -34,8 +34,8 @@ def _below(a: Any, b: Any, x: Any) -> Any:
 
 
 def _above(a: Any, b: Any, x: Any) -> Any:
-    """1 - `_below`. The complement has digits where that is near 1, but 1 - x has lost those of x: what counts more is
-    said by the density, which is how far a change of x changes the result."""
+    """Compute 1 - `_below`. The complement is accurate where `_below` is near 1, but 1 - x has lost digits of x. The
+    density, which is the sensitivity of the result to x, decides between the two."""
     below = _below(a, b, x)
     return wnp.where((below < 0.5) | (log_beta_density(a, b, x) > 0), 1 - below, _below(b, a, 1 - x))
 

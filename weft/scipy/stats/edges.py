@@ -15,7 +15,7 @@ from weft.scipy.special.primitives.gamma import log_beta_density, log_gamma_dens
 
 
 def gamma_density(a: Any, x: Any) -> Any:
-    """x ** (a - 1) * exp(-x) / gamma(a), for x from 0 to infinity."""
+    """Compute x ** (a - 1) * exp(-x) / gamma(a) for x from 0 to infinity."""
     a, x = wnp.broadcast_arrays(a, x)
     edge, far = (x == 0) & (a > 1), x == np.inf
     inside = wnp.exp(log_gamma_density(a, wnp.where(edge | far, wnp.ones_like(x), x)))
@@ -26,7 +26,7 @@ def gamma_density(a: Any, x: Any) -> Any:
 
 
 def beta_density(a: Any, b: Any, x: Any) -> Any:
-    """x ** (a - 1) * (1 - x) ** (b - 1) / beta(a, b), for x from 0 to 1."""
+    """Compute x ** (a - 1) * (1 - x) ** (b - 1) / beta(a, b) for x from 0 to 1."""
     a, b, x = wnp.broadcast_arrays(a, b, x)
     edge = ((x == 0) & (a > 1)) | ((x == 1) & (b > 1))
     inside = wnp.exp(log_beta_density(a, b, wnp.where(edge, wnp.full_like(x, 0.5), x)))

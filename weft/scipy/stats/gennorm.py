@@ -12,7 +12,7 @@ from weft.trace.array import Array
 
 
 def _power(x: Any, beta: Any) -> Any:
-    """|x|**beta, whose derivatives at 0 are finite where that of the power is."""
+    """Compute |x|**beta, with finite derivatives at 0 where the power has them."""
     absent = x == 0
     return wnp.where(absent, wnp.zeros_like(x), wnp.power(abs(wnp.where(absent, wnp.ones_like(x), x)), beta))
 

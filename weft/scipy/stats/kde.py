@@ -170,7 +170,7 @@ class gaussian_kde:
         return self._convolve(other.dataset, other.weights, other.covariance)
 
     def resample(self, key: Any, shape: Any = ()) -> Array:
-        """Random samples of the estimated density, of shape (d, *shape)."""
+        """Draw random samples of the estimated density, of shape (d, *shape)."""
         index_key, noise_key = random.split(key)
         chosen = random.choice(index_key, self.n, shape=shape, p=self.weights)
         noise = random.multivariate_normal(

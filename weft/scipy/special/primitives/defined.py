@@ -76,7 +76,8 @@ def polynomial(x: Array, coefficients: Sequence[float]) -> Array:
 
 
 def excess(u: Array, ratio: Array | None = None) -> Array:
-    """u - log(1 + u), which is small where u is; `ratio` is 1 + u, where that is known better: u may be near -1."""
+    """Compute u - log(1 + u), which is small where u is. `ratio` is 1 + u, if it is known more accurately, for u near
+    -1."""
     near = (u > -0.4) & (u < 0.5)
     safe = wnp.where(near, u, 0.0)
     r = safe / (2 + safe)
@@ -86,8 +87,8 @@ def excess(u: Array, ratio: Array | None = None) -> Array:
 
 
 def two_product(x: Array, y: Array) -> tuple[Array, Array]:
-    """x*y, rounded, and what rounding it has lost: of doubles, or of singles, that may be multiplied by 2**27 or 2**12
-    without becoming infinite."""
+    """Return the rounded product x*y and its rounding error. Operands are doubles or singles that may be multiplied by
+    2**27 or 2**12 without overflow."""
     product = x * y
     (x_high, x_low), (y_high, y_low) = _halves(x), _halves(y)
     return product, ((x_high * y_high - product) + x_high * y_low + x_low * y_high) + x_low * y_low
@@ -101,15 +102,15 @@ def _halves(x: Array) -> tuple[Array, Array]:
 
 
 def exp_of_square(x: Array, factor: float) -> Array:
-    """exp(factor*x*x), where the factor is a power of 2 or minus that: rounding the square first would cost as many
-    digits as the square has."""
+    """Compute exp(factor*x*x) for a factor of plus or minus a power of 2. Rounding the square first would lose as many
+    digits as the exponent has."""
     head = wnp.round(wnp.clip(x, -40, 40) * 16) / 16  # its square is exact
     rest = (x - head) * (x + head)
     return wnp.exp(factor * head * head) * wnp.exp(factor * rest)
 
 
 def sine_of_pi_times(x: Array) -> Array:
-    """sin(pi*x), with no error where x is large."""
+    """Compute sin(pi*x) without a loss of digits for large x."""
     nearest = wnp.round(x)
     value = wnp.sin(np.pi * (x - nearest))
     return wnp.where(wnp.remainder(nearest, 2.0) == 1, -value, value)

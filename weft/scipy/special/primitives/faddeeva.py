@@ -35,7 +35,7 @@ def _sum(z: Array, first: float, count: int) -> Array:
 
 
 def _quadrant(z: Array) -> Array:
-    """w(z) of numbers whose parts are not negative, and not large."""
+    """Compute w(z) of numbers whose parts are nonnegative and not large."""
     x, y = lax.real(z), lax.imag(z)
     steps = x / STEP
     fraction = steps - wnp.floor(steps)
@@ -53,7 +53,7 @@ def _quadrant(z: Array) -> Array:
 
 
 def _exp_of_negative_square(z: Array) -> Array:
-    """exp(-z*z), whose exponent is from its parts without cancellation."""
+    """Compute exp(-z*z), with the exponent from the parts of z without cancellation."""
     x, y = lax.real(z), lax.imag(z)
     return wnp.exp(lax.complex((y - x) * (y + x), -2 * x * y))
 

@@ -60,7 +60,7 @@ HALF_LOG_TWO_PI = math.log(2 * math.pi) / 2
 
 
 def gamma_samples() -> Any:
-    """Pairs of positive operands."""
+    """Yield pairs of positive operands."""
     yield Sample(positive_ramp(3, 2), positive_ramp(3, 2)[::-1].copy())
     yield Sample(np.array([0.5, 30, 1000], np.float32), np.array([20, 3, 1010], np.float32), differentiable=False)
 
@@ -102,13 +102,13 @@ class gamma(DoubleFunction):
 
 
 def stirling(x: Array) -> Array:
-    """lgamma(x) - ((x - 1/2)*log(x) - x + log(2*pi)/2) for x from 10 up."""
+    """Compute lgamma(x) - ((x - 1/2)*log(x) - x + log(2*pi)/2) for x from 10 up."""
     far = wnp.maximum(x, FAR)
     return STIRLING(1 / (far * far)) / far
 
 
 def lgamma_difference(x: Array, h: Array) -> Array:
-    """lgamma(x + h) - lgamma(x), by Stirling's formula where both are large."""
+    """Compute lgamma(x + h) - lgamma(x), by Stirling's formula where both are large."""
     total = x + h
     far = (x >= FAR) & (total >= FAR)
     base, shift = wnp.where(far, x, FAR), wnp.where(far, h, 0.0)
@@ -118,7 +118,7 @@ def lgamma_difference(x: Array, h: Array) -> Array:
 
 
 def digamma_difference(x: Array, h: Array) -> Array:
-    """digamma(x + h) - digamma(x)."""
+    """Compute digamma(x + h) - digamma(x)."""
     total = x + h
     far = (x >= FAR) & (total >= FAR)
     base, shift = wnp.where(far, x, FAR), wnp.where(far, h, 0.0)
@@ -174,7 +174,7 @@ def log_sine_of_pi_times(x: Array, y: Array | float) -> Array:
 
 
 def positive_log_beta(a: Array, b: Array) -> Array:
-    """betaln(a, b), of positive numbers."""
+    """Compute betaln(a, b) of positive numbers."""
     less, more = wnp.minimum(a, b), wnp.maximum(a, b)
     # Both large: what the logarithms have in common is left out.
     both = less >= FAR
@@ -303,7 +303,7 @@ class log_gamma_density(DoubleFunction):
 
 
 def _ratio(x: Any, y: Any) -> Any:
-    """x/y, and 0 where x is 0: what has a factor 0 does not depend on the other."""
+    """Compute x/y, and 0 where x is 0, whatever y is."""
     zero, one = constant_like(x, 0), constant_like(x, 1)
     absent = eq(x, zero)
     return where(absent, zero, div(x, where(absent, one, y)))

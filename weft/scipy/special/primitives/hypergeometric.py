@@ -157,7 +157,7 @@ def near_one(a: Array, b: Array, c: Array, rest: Array) -> Array:
 
 
 def reciprocal_gamma(x: Array) -> Array:
-    """1/gamma(x), which is 0 at the poles."""
+    """Compute 1/gamma(x), which is 0 at the poles."""
     pole = (x <= 0) & (x == wnp.floor(x))
     return wnp.where(pole, 0.0, 1 / gamma(wnp.where(pole, 1.0, x)))
 

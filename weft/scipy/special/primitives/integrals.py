@@ -396,7 +396,7 @@ class owens_t(DoubleFunction):
 
 
 def _owen(h: Array, a: Array) -> Array:
-    """For `a` from 0 to 1, by quadrature over where the integrand is not negligible."""
+    """Evaluate for `a` from 0 to 1, by quadrature over the range where the integrand is not negligible."""
     h, a = wnp.broadcast_arrays(h, a)
     h = wnp.minimum(h, 50)
     end = wnp.minimum(a, REACH / wnp.maximum(h, 1))
