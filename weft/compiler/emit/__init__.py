@@ -1,1 +1,1 @@
-"""From a fusion to its kernels, one emitter per hero; everything else in a fusion is the value at an index."""
+"""Emission of a fusion's kernels: one emitter per hero; all other operations are evaluated at an index."""

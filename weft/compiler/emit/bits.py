@@ -1,4 +1,4 @@
-"""Elements split into narrower ones and concatenated again, and random keys, by their bits."""
+"""Bit casts between elements of different widths, and random keys."""
 
 from __future__ import annotations
 

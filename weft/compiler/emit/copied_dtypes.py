@@ -1,8 +1,5 @@
-"""Elements that a jaxpr only copies: in kernels they are unsigned integers of the same bits.
-
-So nothing is unpacked that is only stored again, one element is one integer, and bits stay as they are, also those of a
-nan.
-"""
+"""Dtypes that a jaxpr only copies: kernels treat them as unsigned integers with the same bits. So no element is
+unpacked just to be stored again, and NaN payloads survive."""
 
 from __future__ import annotations
 

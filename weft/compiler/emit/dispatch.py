@@ -1,4 +1,4 @@
-"""From a fusion to its kernels, by the emitter that the target has for its kind."""
+"""Dispatch of a fusion to the emitter that its target has for its kind."""
 
 from __future__ import annotations
 

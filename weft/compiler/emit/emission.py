@@ -1,10 +1,10 @@
-"""What emitters return and what they write with.
+"""Result of an emitter (`Emission`) and the writer of its kernels (`KernelWriter`).
 
-An `Emission` is one fusion as launches of kernels. Its operands have indices: the fusion's arguments, its results, its
-scratch buffers, then one buffer of literals for each dtype that has some. Literals that are floats are in such a
-buffer and not in the code, so that a jaxpr with another learning rate has the same kernels.
+An `Emission` is one fusion as launches of kernels. Its operands are numbered: the fusion's arguments, its results, its
+scratch buffers, then one buffer of literals per dtype. Float literals are in such a buffer and not in the code, so that
+a jaxpr with another learning rate has the same kernels.
 
-A `KernelWriter` is a kernel of a fusion being emitted: the builder, and the values of the fusion at an index.
+A `KernelWriter` is a kernel under construction: the builder, and the values of the fusion at an index.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ def literal_arrays(jaxpr: Jaxpr) -> list[np.ndarray]:
 
 @dataclass(frozen=True)
 class KernelLaunch:
-    """A kernel, and for each of its buffers, that of sizes aside, the operand of the emission that it is. At given
-    sizes it has their values, the iterations of its loop over threads, how many of these are a task, and its work."""
+    """Kernel with the operand of the emission for each of its buffers (except sizes). At given sizes it has their
+    values, the iterations of its loop over threads, the iterations per task, and its work."""
 
     kernel: Kernel
     operands: tuple[int, ...]
@@ -91,8 +91,8 @@ class Scratch:
 
 @dataclass(frozen=True)
 class Emission:
-    """A fusion as launches, in order. `in_place` has pairs (argument, result) that may be one buffer; for pairs in
-    `updated` they must be: the result is the argument's buffer, changed."""
+    """Fusion as launches, in order. `in_place` has pairs (argument, result) that may share one buffer; pairs in
+    `updated` must share it: the result is the argument's buffer, updated."""
 
     launches: tuple[KernelLaunch, ...]
     scratch: tuple[Scratch, ...] = ()
@@ -103,11 +103,8 @@ class Emission:
 
 
 class Fusion:
-    """A fusion being emitted: the jaxpr and what its kernels share.
-
-    `jaxpr` has its hero at `hero` (None: it has none). `schedule` is the one to emit, where the emitter has several
-    (0 is what it prefers).
-    """
+    """Fusion under emission: the jaxpr and the state that its kernels share. The hero is equation `hero` (None: no
+    hero). `schedule` selects one of several schedules of the emitter (0 is its default)."""
 
     def __init__(self, jaxpr: Jaxpr, hero: int | None, target: Target, schedule: int = 0) -> None:
         self.jaxpr = jaxpr
@@ -164,7 +161,7 @@ class Fusion:
 
 
 class KernelWriter:
-    """One kernel of a fusion. Buffers enter its signature when they are first asked for."""
+    """One kernel of a fusion. Buffers enter its signature at their first use."""
 
     def __init__(self, fusion: Fusion, name: str, final: bool = False, copied: Mapping[Any, Any] | None = None) -> None:
         self.fusion = fusion

@@ -1,5 +1,4 @@
-"""Where the windows of gather and scatter start: the index arithmetic that both share, as `Windows` of the
-primitive."""
+"""Start indices of the windows of gather and scatter, as `Windows` of the primitive."""
 
 from __future__ import annotations
 

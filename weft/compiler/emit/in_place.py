@@ -1,4 +1,4 @@
-"""Which results may take the memory of an argument: those whose elements need it only at their own index."""
+"""Results that may reuse the memory of an argument: their elements depend on it only at their own index."""
 
 from __future__ import annotations
 

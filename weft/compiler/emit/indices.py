@@ -1,4 +1,4 @@
-"""From symbolic index maps (the primitives' data) to indices of the kernel language."""
+"""Lowering of symbolic index maps (data of primitives) to indices of the kernel language."""
 
 from __future__ import annotations
 

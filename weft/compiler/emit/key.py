@@ -1,4 +1,4 @@
-"""What an emission depends on: the structure of a fusion, with types and parameters, but without its float literals."""
+"""Key of an emission: the structure of a fusion with types and parameters, without its float literals."""
 
 from __future__ import annotations
 

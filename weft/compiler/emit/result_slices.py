@@ -1,7 +1,7 @@
-"""Kernels of several slices: each has a space of its own and is stored by loops of its own.
+"""Kernels that store several slices, each over its own space by its own loops.
 
 Slices share a kernel, because a kernel costs more to compile than a loop. They may share leading dimensions, over which
-threads run; without such dimensions a long slice has a kernel to itself, so that it can be split.
+threads run; without such dimensions a long slice has its own kernel, so that threads can share it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ FEW = 8
 
 @dataclass(frozen=True)
 class ResultSlice:
-    """A space, how many of its leading dimensions are not contiguous with the rest, and what to do at each index."""
+    """Iteration space, the number of its leading dimensions that are not contiguous with the rest, and the function
+    that stores at an index."""
 
     space: tuple[int, ...]
     strided_dims: int

@@ -1,4 +1,4 @@
-"""The sub-jaxprs of primitives that work on scalars (how to combine, how to choose), run on values of a kernel."""
+"""Sub-jaxprs of primitives on scalars (combiners, comparators), evaluated on values of a kernel."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The value at an index: all of fusion.
+"""Values of a fusion at an index: how all of a fusion is evaluated.
 
-A fusion's jaxpr is never visited equation by equation. Its hero asks for elements, each element for the elements that
-it is computed from (by the rule `value_at` of its primitive), down to loads; elements that were computed before, in a
-block still open, are not computed again.
+A fusion's jaxpr is never visited equation by equation. Its hero requests elements, and each element requests the
+elements it is computed from (by the rule `value_at` of its primitive), down to loads. Elements computed earlier, in a
+block that is still open, are reused.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def expand(v: Any, index: MultiIndex) -> MultiIndex:
 
 
 class Values:
-    """The elements of a fusion's values, in the kernel being built."""
+    """Elements of a fusion's values in the kernel under construction."""
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class Values:
 
 
 class _Element:
-    """An element of an equation's result, as primitives see it; see `Element`."""
+    """Element of an equation's result, as primitives see it; see `Element`."""
 
     def __init__(self, values: Values, equation: Equation, atom: Var, index: MultiIndex, guard: Value | None) -> None:
         self.index, self.scalars = index, values.k.scalars

@@ -29,7 +29,7 @@ IRREGULAR = 1 << 40
 
 @dataclass(frozen=True, eq=False)
 class ContractionAxis:
-    """A dimension of the loops, at least 2 long (or 0)."""
+    """Dimension of the loops, at least 2 long (or 0)."""
 
     name: str
     size: int
@@ -37,8 +37,7 @@ class ContractionAxis:
 
 @dataclass(frozen=True)
 class Coordinates:
-    """The indices of an element along the axes. The index along the axis of lanes is also split into a panel and a lane
-    of it."""
+    """Indices of an element along the axes. The index along the lane axis is also split into a panel and a lane."""
 
     indices: dict[ContractionAxis, Index]
     panel: Index = field(default_factory=Index)
@@ -54,7 +53,7 @@ OperandReader = Callable[[KernelWriter, Coordinates], Value]
 
 @dataclass(frozen=True)
 class ArgumentView:
-    """Where the elements of an operand are, if they are those of an argument of the fusion, at an affine index."""
+    """Operand that is a view of an argument of the fusion: the argument, an offset and strides."""
 
     argument: Any
     offset: Integer
@@ -70,8 +69,8 @@ class ArgumentView:
 
 @dataclass(frozen=True)
 class OperandAccess:
-    """How an operand is read: the greatest stride of its loads along each axis it depends on, and its operations per
-    element; and its source, if it is an argument as it is."""
+    """Access pattern of an operand: the greatest stride of its loads along each axis it depends on, its operations
+    per element, and its source if it is a view of an argument."""
 
     strides: dict[ContractionAxis, int]
     work: int
@@ -88,9 +87,9 @@ class OperandAccess:
 
 @dataclass(frozen=True)
 class ContractionLoops:
-    """A contraction. `result_index` returns the index of the hero's result from indices along the free axes; `exact` is
-    the dtype that the sum has in the end, `compute` that of the operands and of the sum before it is rounded. `whole`
-    says that the free axes reach every element of the result."""
+    """Loops of a contraction. `result_index` maps indices along the free axes to the index of the hero's result;
+    `exact` is the dtype of the final sum, `compute` that of the operands and of the sum before rounding. `whole`:
+    the free axes reach every element of the result."""
 
     free: tuple[ContractionAxis, ...]
     k_axes: tuple[ContractionAxis, ...]
@@ -225,7 +224,7 @@ def _source(
 
 
 class _Probe:
-    """Reads the statements that compute one element."""
+    """Statements that compute one element, for analysis."""
 
     def __init__(self, variables: dict[Any, ContractionAxis]) -> None:
         self.variables = variables

@@ -36,11 +36,9 @@ OUT = "out"
 
 @dataclass(frozen=True)
 class Phase:
-    """Results along one dimension that read the same elements of the window.
-
-    The result `first + i * apart`, for i below `count`, sums over j below `taps` the window's element
-    `first_tap + j * apart` times the operand's at `i * stride + j * dilation + offset`.
-    """
+    """Results along one dimension that read the same elements of the window. The result `first + i * apart`, for i
+    below `count`, is the sum over j below `taps` of the window's element `first_tap + j * apart` times the operand's
+    at `i * stride + j * dilation + offset`."""
 
     count: int
     taps: int
@@ -59,7 +57,7 @@ class Phase:
 
 @dataclass(frozen=True)
 class Border:
-    """One dimension of the copy of an operand: zeros before it, elements `dilation` apart, zeros after it."""
+    """One dimension of the padded copy of an operand: zeros before it, elements `dilation` apart, zeros after it."""
 
     size: int
     before: int

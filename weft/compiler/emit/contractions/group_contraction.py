@@ -1,8 +1,8 @@
-"""Contractions by groups of threads with local memory, for machines that have them.
+"""Contractions by groups of threads with local memory.
 
-A group has a tile of the result: some rows, and as many columns as it has lanes. Its teams have a part of K each, whose
-sums they store in local memory; then some of them add the parts, two and two, and compute what follows. So few results
-keep many threads busy, every element of the right operand is read once for all rows of a tile, and there is one kernel.
+A group has a tile of the result: some rows, and as many columns as it has lanes. Each of its teams sums one slice of K
+into local memory; then some teams add the partial sums pairwise and compute the epilogue. So few results keep many
+threads busy, every element of the right operand is read once for all rows of a tile, and there is one kernel.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SHORTEST = 8
 
 @dataclass(frozen=True)
 class GroupPlan:
-    """The axis of columns, that of rows and how many of them a tile has, and the terms and parts of K."""
+    """Axis of columns, axis of rows with the rows of a tile, and the length and number of slices of K."""
 
     columns: ContractionAxis
     rows: ContractionAxis | None

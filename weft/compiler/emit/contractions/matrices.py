@@ -1,9 +1,9 @@
-"""Many small matrices: factored and solved side by side, one to a lane.
+"""Batches of small matrices, factored and solved with one matrix per lane. Heroes: `lu`, `cholesky`, `triangular_solve`
+and `linear_solve` of batches.
 
-Heroes: `lu`, `cholesky`, `triangular_solve` and `linear_solve` of batches. A library is called for one matrix at a
-time, and for a small one the call takes longer than the work. Here each lane of a vector has a matrix of its own, and
-loops run over rows and columns as they would for one. Matrices are in scratch, interleaved by lanes. What differs
-between lanes, such as the row of a pivot, is chosen by selects.
+A library is called for one matrix at a time, which takes longer than the work for a small one. Here each lane of a
+vector has its own matrix, and loops run over rows and columns as for one matrix. Matrices are in scratch memory,
+interleaved by lanes. Differences between lanes, such as the row of a pivot, are handled by selects.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Entry = Callable[[AnyIndex, AnyIndex], Value]
 
 
 class Systems:
-    """The kernel of a hero while it is written: the batch, its lanes, and the matrix of a lane."""
+    """Kernel of a hero under construction: the batch, its lanes, and the matrix of a lane."""
 
     tile: Index
     lane: Index
@@ -86,7 +86,7 @@ class Systems:
 
 
 class LaneMatrix:
-    """A matrix of each lane in scratch."""
+    """Matrix of each lane in scratch memory."""
 
     def __init__(self, systems: Systems, dtype: Any, rows: int, columns: int = 1) -> None:
         self.systems, self.rows, self.columns = systems, rows, columns

@@ -1,8 +1,8 @@
-"""Contractions by groups of threads and the matrix units of the machine (`GroupMatmul`), where it has them.
+"""Contractions by groups of threads and the matrix units of the target (`GroupMatmul`).
 
-A group has a tile of the result. What it multiplies is read where it is, if it lies side by side along K or across it,
-at multiples of 16 bytes; otherwise a kernel before this one copies it. The sums of a tile are in local memory in the
-end, from where the threads of the group take them, row by row, and compute what follows.
+A group has a tile of the result. Operands are read in place if they are contiguous along K or across it and aligned to
+16 bytes; otherwise an earlier kernel copies them. The sums of a tile end in local memory, from which the threads of the
+group read them row by row and compute the epilogue.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ MOST_NEIGHBOURS = 8
 
 @dataclass(frozen=True)
 class Tile:
-    """Rows and columns of a tile, bytes along K that are copied at a time, how many copies there are, and threads."""
+    """Rows and columns of a tile, bytes along K per copy, number of copies in flight, and threads."""
 
     rows: int
     columns: int
@@ -83,8 +83,8 @@ TILES = (
 
 @dataclass(frozen=True)
 class MatrixOperand:
-    """An operand of the contraction: its elements, how they are read, its own axis, and where they are, if they are
-    multiplied from there."""
+    """Operand of the contraction: its elements, its access pattern, its free axis, and its location if matrix units
+    read it in place."""
 
     element: OperandReader
     access: OperandAccess
@@ -96,7 +96,7 @@ class MatrixOperand:
 
 @dataclass(frozen=True)
 class MatrixPlan:
-    """What is multiplied, by which tiles, and in how many parts of K."""
+    """Operands, tiles, and the number of slices of K."""
 
     left: MatrixOperand
     right: MatrixOperand
@@ -207,7 +207,7 @@ def _collapse_stride(axes: tuple[ContractionAxis, ...], source: ArgumentView) ->
 
 @dataclass(frozen=True)
 class _Copied:
-    """An operand in scratch memory: its offset along each axis, and the stride of K."""
+    """Operand in scratch memory: its offset along each axis, and the stride of K."""
 
     scratch: int
     strides: dict[ContractionAxis, int]

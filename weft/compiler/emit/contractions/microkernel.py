@@ -155,7 +155,7 @@ def add_parts(fusion: Fusion, contraction: ContractionLoops, count: int, scratch
 
 @dataclass(frozen=True)
 class _Level:
-    """A loop around the tiles: how many iterations it has, and the coordinates in one."""
+    """Loop around the tiles: its iterations, and the coordinates in one."""
 
     count: int
     enter: Callable[[Coordinates, Index], Coordinates]
@@ -163,7 +163,7 @@ class _Level:
 
 
 class _Kernel:
-    """One kernel being emitted."""
+    """One kernel under construction."""
 
     def __init__(
         self,

@@ -88,9 +88,9 @@ def rows_of_block(size: Integer) -> int:
 
 
 class _Copy:
-    """The kernel of one copy. Lanes are along `across`, the last axis of the copy. If the operand is not read one after
-    the other along it but along another axis, `inner`, squares of both are transposed in registers, where they fit;
-    else `inner` runs inside of the lanes, so that all of a line is used while it is in the cache."""
+    """Kernel of one copy. Lanes run along `across`, the last axis of the copy. If the operand is contiguous along
+    another axis, `inner`, squares of both are transposed in registers where they fit; else `inner` runs inside the
+    lanes, so that whole cache lines are used while they are in cache."""
 
     def __init__(
         self,

@@ -1,8 +1,8 @@
-"""The plan of a contraction with symbolic sizes: the reference plan, in numbers that hold for a class of sizes.
+"""Plans of contractions with symbolic sizes: the reference plan, in numbers that hold for a class of sizes.
 
-Heights and widths of tiles, parts of K and what is copied are integers; lengths of parts and counts of tiles are
-expressions. Chunks and blocks, which concrete plans fit to their sizes, are powers of two here. The order of sums is
-that of the concrete plan.
+Heights and widths of tiles, the number of slices of K and the copied operands are integers; lengths of slices and
+counts of tiles are expressions. Chunks and blocks, which concrete plans fit to their sizes, are powers of two here. The
+order of sums is that of the concrete plan.
 """
 
 from __future__ import annotations

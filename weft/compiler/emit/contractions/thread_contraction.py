@@ -1,8 +1,8 @@
-"""Contractions of many short sums by single threads, for machines that run many of them: batches of small matrices.
+"""Contractions of many short sums by single threads of a GPU: batches of small matrices.
 
-A thread has a tile of a few rows and columns of the result in registers, and reads what it multiplies where it is: the
-threads of one matrix are neighbours, so all but one of them find it in the cache of their processor. Nothing is
-exchanged, no thread waits for another, and sums are in the order of K.
+A thread has a tile of a few rows and columns of the result in registers and reads its operands in place: the threads of
+one matrix are adjacent, so all but one of them hit the cache. Threads neither exchange values nor wait for each other,
+and sums are in the order of K.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ HEAVIEST = 48
 
 @dataclass(frozen=True)
 class ThreadPlan:
-    """The axes of a tile and how many elements it has along each, and how many terms of K are read at once."""
+    """Axes of a tile and its length along each, and the number of terms of K that are loaded at once."""
 
     tile: dict[ContractionAxis, int]
     terms: int

@@ -1,4 +1,4 @@
-"""Contractions of bfloat16 and of bytes as matmuls of tiles: what is multiplied, in the words of tile registers."""
+"""Contractions of bfloat16 and 8-bit integers as matmuls of tiles: the operands in terms of tile registers."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ GROUP_BYTES = 4
 
 @dataclass(frozen=True)
 class TileOperand:
-    """One operand of a contraction: its atom in the fusion, its elements as they are stored, the axes that are its own,
-    and those that lead (batch axes, and all but one of its own)."""
+    """Operand of a contraction: its atom in the fusion, its elements as stored, its free axes, and its leading axes
+    (batch axes, and all but one of the free ones)."""
 
     atom: Any
     element: OperandReader
@@ -45,8 +45,7 @@ class TileOperand:
 @dataclass(frozen=True)
 class Matrices:
     """Operands of a contraction as matrices of tiles. `k_axes` are the axes along K; tiles run along the last of
-    them.
-    """
+    them."""
 
     contraction: ContractionLoops
     left: TileOperand

@@ -54,7 +54,7 @@ def _copied_values(jaxpr: Jaxpr, atoms: Sequence[Any]) -> dict[Any, Any]:
 
 
 class PackedOperand:
-    """Packs one operand into `steps` tiles along K, in any kernel."""
+    """Packing of one operand into `steps` tiles along K, in any kernel."""
 
     def __init__(self, writer: KernelWriter, m: Matrices, operand: TileOperand, steps: int) -> None:
         self.m, self.operand, self.steps = m, operand, steps

@@ -45,8 +45,8 @@ LAUNCH_BYTES, PACKED_BEFORE = 4 << 20, 4
 
 @dataclass(frozen=True)
 class TileSchedule:
-    """What one iteration of the loop over threads takes: blocks of tiles along each side, and tiles along K before the
-    next chunk of it; `chunks` chunks are all of K."""
+    """Work of one iteration of the loop over threads: blocks of tiles along each side, and tiles along K per chunk;
+    `chunks` chunks cover K."""
 
     blocks: tuple[int, int]
     chunk: int
@@ -137,8 +137,8 @@ def _ravel(axes: Sequence[ContractionAxis], indices: dict[ContractionAxis, Index
 
 
 class _Multiply:
-    """The kernel that multiplies tiles. Sums are in memory of each task: of one block, if K is not split, else of
-    all of the task. If nothing is `packed`, a task packs its panels of the right operand into memory of its own."""
+    """Kernel that multiplies tiles. Sums are in memory of each task: of one block if K is not split, else of the
+    whole task. If no operand is `packed`, a task packs its panels of the right operand into its own memory."""
 
     def __init__(
         self,

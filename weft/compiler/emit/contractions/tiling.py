@@ -1,13 +1,13 @@
-"""Which loops a contraction has: the axis of lanes, the tile that stays in registers, what is copied before.
+"""Planning of a contraction: the axis of lanes, the tile in registers, the operands that are packed first.
 
-A plan is chosen by a count of cycles from shapes and strides alone, so that equal jaxprs have equal code:
+A plan is chosen by estimated cycles from shapes and strides alone, so that equal jaxprs have equal code:
 
 - lanes along a free axis: a tile of `height` rows along a second free axis by `width` lanes is summed in registers;
-- lanes along an axis of K: a tile of rows along up to two free axes, each sum reduced from lanes in the end.
+- lanes along an axis of K: a tile of rows along up to two free axes; each sum is reduced over lanes at the end.
 
-An operand that would be gathered, or computed, again and again is first copied to scratch memory in the order in which
-it is read. Where few results have long sums, K is split: into parts, which threads sum on their own, and into chunks,
-whose operands stay in the cache.
+An operand that would be gathered or computed repeatedly is first packed into scratch memory in the order in which it is
+read. If few results have long sums, K is split: into parts, which threads sum independently, and into chunks, whose
+operands stay in the cache.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from weft.compiler.target.target import Target
 
 @dataclass(frozen=True)
 class SplitK:
-    """How K is split. Parts are `length` long along the first axis of K; chunks run over the axes before `axis` one by
+    """Split of K. Parts are `length` long along the first axis of K; chunks run over the axes before `axis` one by
     one, and over `axis` by `chunk` elements."""
 
     parts: int
@@ -45,7 +45,7 @@ class SplitK:
 
 @dataclass(frozen=True)
 class Blocks:
-    """What one iteration of the loop over threads takes: `tiles` along the first tiled axis by `panels` of lanes."""
+    """Work of one iteration of the loop over threads: `tiles` along the first tiled axis by `panels` of lanes."""
 
     tiles: int
     panels: int
@@ -148,7 +148,7 @@ def _chooser(contraction: ContractionLoops, left: OperandAccess, right: OperandA
 
 
 class Chooser:
-    """Counts the cycles of plans."""
+    """Enumeration of plans with their estimated cycles."""
 
     def __init__(
         self,

@@ -1,6 +1,7 @@
-"""The emitter of concatenated arrays: each operand has loops of its own, so that no element selects its source.
+"""Emitter of concatenated arrays: each operand has its own loops, so that no element selects its source. Hero:
+`concatenate`.
 
-Hero: `concatenate`. What follows it, element by element, is computed before an element is stored.
+Elementwise operations after it are computed before an element is stored.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The gather emitter: one loop over the results, whose loads have indices that are known at run time only.
+"""Emitter of gathers: one loop over the results, whose loads have indices known at run time only. Hero: a `gather`,
+which is evaluated at an index like every other operation.
 
-Hero: a `gather`, which like everything else is the value at an index. Lanes run along the last dimension: where that is
-part of the slices which are looked up, an index is read once for a row, and the row is copied; else each lane has an
-index of its own.
+Lanes run along the last dimension: if that is part of the gathered slices, an index is read once per row, and the row
+is copied; else each lane has its own index.
 """
 
 from __future__ import annotations

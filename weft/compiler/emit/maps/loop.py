@@ -1,4 +1,4 @@
-"""The loop emitter, the default: visit every result index once and compute the values there. Hero: none."""
+"""Loop emitter, the default: visits every result index once and computes the values there. Hero: none."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""The emitter of scatters: windows of updates are scattered into an array in place, in the order of their indices.
+"""Emitter of scatters: windows of updates are scattered into an array in place, in the order of their indices. Hero:
+one of the `Scatter` family.
 
-Hero: one of the `Scatter` family. Updates of one element happen in order, so the loop over indices is serial; lanes run
-along a window. Threads take what is disjoint: batches, windows with unique indices, or parts of a dimension that
-windows cover whole. Many scalars are partitioned first (`scatter_split.py`), and on GPUs many windows are sorted
-(`scatter_sorted.py`). Sums and products of short floats are
-accumulated in a wider dtype until the last update: in memory of their own, which is rounded at the end.
+Updates of one element happen in order, so the loop over indices is serial, with lanes along a window. Threads share
+disjoint work: batches, windows with unique indices, or slices of a dimension that windows cover completely. Many
+scalars are partitioned first (`scatter_split.py`); on GPUs many windows are sorted (`scatter_sorted.py`). Sums and
+products of short floats are accumulated in a wider dtype, in separate memory that is rounded at the end.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Many windows scattered into an array, for machines whose lanes are threads: updates are sorted by where they go.
+"""Scatters of many windows on targets whose lanes are threads: updates are sorted by destination.
 
-A cell is a position that a window can have. Radix sort, which keeps the order of equal ones, brings the updates of a
-cell together; then a thread for each element of each cell combines them in their order. So results do not depend on
-which thread is first, and have the bits that a serial loop has.
+A cell is a possible position of a window. Stable radix sort brings the updates of a cell together; then one thread per
+element of each cell combines them in their order. So results do not depend on the order of threads, and have the bits
+of a serial loop.
 """
 
 from __future__ import annotations
@@ -52,8 +52,9 @@ def cell_shape(scattering: ScatterKernel) -> list[int]:
 
 
 class SortedUpdates(LongRows):
-    """Sorts updates by cell: those of single elements of 32 bits at most themselves, of others their indices. `codes`
-    is scratch for both, the cell in the upper half; updates that are out of bounds are of a cell behind all others."""
+    """Sort of updates by cell: the updates themselves if they are single elements of at most 32 bits, else their
+    indices. `codes` is scratch for both, with the cell in the upper half; out-of-bounds updates belong to a cell
+    after all others."""
 
     def __init__(self, fusion: Fusion, make_scattering: Callable[[KernelWriter], ScatterKernel]) -> None:
         self.make_scattering = make_scattering
@@ -161,7 +162,7 @@ def _apply_by_updates(updates: SortedUpdates) -> None:
 
 
 class UpdateKernel:
-    """Writes the kernel that combines updates with elements. There are `size` elements in a window."""
+    """Kernel that combines updates with elements, for windows of `size` elements."""
 
     def __init__(self, updates: SortedUpdates, name: str) -> None:
         self.writer = updates.fusion.writer(name, final=True)

@@ -1,4 +1,4 @@
-"""The emitter of a slice written into an array: only the slice is visited. Hero: `dynamic_update_slice`."""
+"""Emitter of a slice written into an array: only the slice is visited. Hero: `dynamic_update_slice`."""
 
 from __future__ import annotations
 

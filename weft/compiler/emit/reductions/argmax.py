@@ -1,9 +1,9 @@
-"""The index of the greatest or least element along an axis. Hero: an `ArgReduce`.
+"""Emitter of the index of the greatest or least element along an axis. Hero: an `ArgReduce`.
 
-An accumulator is a pair: the best element so far and its index. A later element replaces it only if it is better, so
-the first of equal ones stays; a nan is better than any number, and nothing is better than a nan. Lanes are reduced in
-two steps: the best of all lanes, and the first index among lanes that hold it. The index starts as 0, which is right if
-no element is better than the worst value.
+An accumulator is a pair: the best element so far and its index. A later element replaces it only if it is strictly
+better, so the first of equal ones stays; NaN is better than any number, and nothing is better than NaN. Lanes are
+reduced in two steps: the best of all lanes, and the first index among lanes that hold it. The index starts at 0, which
+is right if no element is better than the worst value.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Element = Callable[[dict[CollapsedAxis, Index]], Pair]
 
 
 class ArgmaxSearch:
-    """The hero of a fusion, the space it searches, and how pairs are compared."""
+    """Hero of a fusion, the space it searches, and the comparison of pairs."""
 
     def __init__(self, fusion: Fusion) -> None:
         hero = fusion.hero

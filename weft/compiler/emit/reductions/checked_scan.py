@@ -44,15 +44,15 @@ class MagnitudeBounds(NamedTuple):
 
 @dataclass
 class ScanBranch:
-    """What a branch results in: inside of it what it finds, and afterwards that or what there was before."""
+    """Result of a branch: the value set inside it, else the previous value."""
 
     result: Value
 
 
 @dataclass(frozen=True)
 class Summary:
-    """Of a block: its product; its sign, or 0 if there are zeros, infinities or NaN; and the smallest (0 if some have
-    too few digits) and largest magnitude of the products on the way."""
+    """Summary of a block: its product; its sign, or 0 if there are zeros, infinities or NaN; and the smallest (0 if
+    some have too few digits) and largest magnitude of the partial products."""
 
     total: Value
     sign: Value
@@ -65,7 +65,7 @@ class Summary:
 
 
 class CheckedScan:
-    """The steps of a scan of products, in one kernel."""
+    """Steps of a scan of products, in one kernel."""
 
     def __init__(self, scan: Scan, writer: KernelWriter) -> None:
         self.scan, self.writer, self.k, self.dtype = scan, writer, writer.k, scan.wide

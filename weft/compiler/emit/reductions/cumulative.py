@@ -51,7 +51,7 @@ SUMMARY = len(fields(Summary))
 
 
 class Scan:
-    """The hero of a fusion, its space, and one step of its scan."""
+    """Hero of a fusion, its space, and one step of its scan."""
 
     def __init__(self, fusion: Fusion) -> None:
         hero = fusion.hero

@@ -64,7 +64,7 @@ LEAST_TOGETHER, TOGETHER_LANES = 64, 128
 
 @dataclass(frozen=True)
 class Hero:
-    """A reduction in a fusion: its equation and the dtypes of its operand and of its accumulator."""
+    """Reduction in a fusion: its equation and the dtypes of its operand and accumulator."""
 
     equation: Equation
     primitive: Reduction
@@ -94,7 +94,7 @@ class Hero:
 
 
 class Reductions:
-    """The reductions of a fusion and the space they reduce."""
+    """Reductions of a fusion and the space they reduce."""
 
     def __init__(self, fusion: Fusion) -> None:
         self.fusion = fusion

@@ -43,7 +43,7 @@ LIGHT_WORK, MEDIUM_WORK = 6, 14
 
 @dataclass(frozen=True)
 class CollapsedAxis:
-    """A run of dimensions of the full space that loops see as one: the first of them, and the sizes of all."""
+    """Run of dimensions of the full space that one loop covers: the first of them, and the sizes of all."""
 
     first: int
     sizes: tuple[int, ...]
@@ -60,7 +60,7 @@ AxisIndices = Mapping[CollapsedAxis, Index]
 
 @dataclass(frozen=True)
 class ReductionSpace:
-    """The axes of a full space, in the order of memory; `weight` is the work for one element."""
+    """Axes of a full space, in the order of memory; `weight` is the work per element."""
 
     axes: tuple[CollapsedAxis, ...]
     weight: float
@@ -167,7 +167,7 @@ def width_for(size: int, lanes: int, weight: float) -> int:
 
 @dataclass(frozen=True)
 class ReductionSchedule:
-    """How loops over a space are bound: `lanes` is the axis along which vectors of `width` elements go."""
+    """Binding of loops: `lanes` is the axis along which vectors of `width` elements run."""
 
     lanes: CollapsedAxis | None
     width: int

@@ -23,7 +23,7 @@ EXPENSIVE = 8
 
 
 class Passes:
-    """The passes of a fusion whose reductions `heroes` reduce the space `full`."""
+    """Passes of a fusion whose reductions `heroes` reduce the space `full`."""
 
     def __init__(self, jaxpr: Jaxpr, heroes: Sequence[Equation], full: tuple[int, ...]) -> None:
         self.jaxpr, self.heroes, self.full = jaxpr, heroes, full

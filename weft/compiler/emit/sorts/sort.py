@@ -1,7 +1,7 @@
-"""The sort emitter. Heroes: `sort` and `top_k`, which takes the first elements of a sort in descending order.
+"""Emitter of sorts. Heroes: `sort` and `top_k`, which selects the first elements of a descending sort.
 
-Both work on rows: the elements along the sorted dimension. Short rows are sorted by ranks, a few of the largest
-elements are found in registers, and all else is radix sort: of one long row by several threads.
+Both work on rows, the elements along the sorted dimension. Short rows are sorted by ranks, a few of the largest
+elements are found in registers, and everything else is radix sort; several threads share one long row.
 """
 
 from __future__ import annotations

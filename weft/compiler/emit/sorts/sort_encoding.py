@@ -27,8 +27,8 @@ _HALF_ZEROS, _SHORT_ZEROS = 13, 16
 
 
 class SortOrder(Enum):
-    """`ASCENDING`: nan last and equal to one another, -0 equal to 0. `DESCENDING`: the total order reversed, with
-    -0 below 0 and nans above all numbers, equal to one another."""
+    """`ASCENDING`: NaNs last and equal to one another, -0 equal to 0. `DESCENDING`: the total order reversed, with
+    -0 below 0, and NaNs above all numbers, equal to one another."""
 
     ASCENDING = "ascending"
     DESCENDING = "descending"
@@ -36,7 +36,7 @@ class SortOrder(Enum):
 
 @dataclass(frozen=True)
 class SortField:
-    """One word of an element: its key, which half of a complex number ("" for others), and the number of bits."""
+    """One word of an element: its key, the half of a complex number ("" for others), and the number of bits."""
 
     key: int
     half: str

@@ -1,8 +1,8 @@
-"""Rows that a group of threads sorts in local memory, and the first elements of longer ones.
+"""Sort of rows by groups of threads in local memory, and selection of the first elements of longer rows.
 
-The words of a row are in local memory, and so is the order of its elements, which radix sort changes digit by digit. Of
-a long row, tiles are sorted each for itself; what may be among the first of the row is sorted again, until one tile has
-all of it.
+The words of a row are in local memory, and so is the order of its elements, which radix sort permutes digit by digit.
+The tiles of a long row are sorted separately; candidates for the first elements are sorted again, until one tile has
+all of them.
 """
 
 from __future__ import annotations

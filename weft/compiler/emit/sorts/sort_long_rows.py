@@ -46,9 +46,7 @@ BELOW, ZERO, NAN, SPECIAL = range(4)
 
 @dataclass(frozen=True)
 class Pass:
-    """One digit: the stage of words that it belongs to and its bit offset there; whether it is the first of the
-    stage, and of all.
-    """
+    """One digit: its stage of words, its bit offset there, and whether it is the first of the stage and of all."""
 
     stage: list[SortField]
     shift: int
@@ -62,9 +60,8 @@ def emit_long_rows(task: SortTask) -> None:
 
 
 class LongRows(ABC):
-    """Writes kernels that sort rows by words, with which an index or an element of 32 bits goes (`payload`). `halves`
-    are scratch for both, between which passes go back and forth. What words are, and what is done with sorted ones,
-    others say."""
+    """Kernels that sort rows by words, which carry an index or an element of 32 bits (`payload`). Passes alternate
+    between the two `halves` of scratch memory. Subclasses define the words and the use of sorted ones."""
 
     def __init__(self, fusion: Fusion, rows: SortRows, stages: list[list[SortField]], payload: str) -> None:
         self.fusion, self.rows, self.stages, self.payload = fusion, rows, stages, payload
@@ -294,7 +291,7 @@ class LongRows(ABC):
 
 
 class TaskRows(LongRows):
-    """Kernels of a sort, or of the k largest."""
+    """Kernels of a sort, or of a selection of the k largest."""
 
     def __init__(self, task: SortTask) -> None:
         super().__init__(task.fusion, task.rows, task.stages, choose_payload(task))

@@ -1,7 +1,7 @@
-"""Sorting of short rows by ranks: the index of every element is the number of elements before it.
+"""Sort of short rows by ranks: the index of an element is the number of elements before it.
 
-The work grows with the square of the length, but it is vectorized and without branches. The index of an element is in
-the low bits of its word, if there is room, so that no two words are equal and equal elements keep their order.
+The work grows with the square of the length, but is vectorized and without branches. If there is room, the low bits of
+a word hold the index of its element, so that no two words are equal and the sort is stable.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def emit_ranks(task: SortTask) -> None:
 
 
 class Ranks:
-    """Writes a kernel. `dtypes` are those of the columns of words in scratch, the most significant first."""
+    """Writer of a kernel. `dtypes` are those of the columns of words in scratch, the most significant first."""
 
     def __init__(self, task: SortTask, writer: KernelWriter) -> None:
         self.task, self.writer = task, writer

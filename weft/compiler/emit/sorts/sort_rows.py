@@ -1,4 +1,4 @@
-"""What all ways of sorting share: rows, their scratch, and the task of putting operands into an order."""
+"""Common parts of all sorts: rows, their scratch memory, and the description of a sort."""
 
 from __future__ import annotations
 
@@ -88,8 +88,8 @@ def divide(k: KernelBuilder, index: Index, by: int) -> tuple[Index, Index]:
 
 @dataclass(frozen=True)
 class SortTask:
-    """What is to be sorted: by which keys in which order, how many of each row are taken, and the results: each an
-    operand in the new order, or the order itself (None)."""
+    """Description of a sort: the keys and their order, the number of elements selected from each row, and the
+    results: each an operand in the new order, or the order itself (None)."""
 
     fusion: Fusion
     keys: tuple[Any, ...]

@@ -1,8 +1,8 @@
-"""A few of the first elements of rows, without sorting all of them.
+"""Selection of a few first elements of rows, without sorting the rows.
 
 Every lane holds the first of the elements that it has seen, in order. An element and its index are one word, so that
-none are equal and of equal elements the earlier one is less. If each lane holds as many as are wanted, all of them are
-found; if it holds fewer, these yield a bound: no word behind it can be one of the first. The row is read again for the
+all words differ and the earlier of equal elements is less. If each lane holds as many as are selected, they contain all
+results; if it holds fewer, they yield a bound: no later word can be one of the first. The row is read again for the
 words up to the bound, and these are sorted.
 """
 

@@ -51,9 +51,9 @@ def fits_split(task: SortTask) -> bool:
 
 @dataclass(frozen=True)
 class SortSplit:
-    """The parts of the work: how the row is sorted, and the scratch that kernels share besides that of `radix`.
-    `counts` has the digits of blocks, `starts` where buckets begin, `specials` what each block found that is no word,
-    `differing` the bits in which the words of each block differ from the first of all."""
+    """Shared state of the kernels: the radix sort, and scratch memory besides that of `radix`. `counts` has the
+    digits of blocks, `starts` the first index of each bucket, `specials` the elements of each block that words
+    cannot represent, `differing` the bits in which the words of each block differ from the first word."""
 
     radix: Radix
     stage: list[SortField]

@@ -1,8 +1,8 @@
-"""Ranks of the elements of a tile, for machines whose lanes are threads: what their radix sorts are made of.
+"""Ranks of the elements of a tile on targets whose lanes are threads, the building block of their radix sorts.
 
-A tile has some elements for each lane. `RANKED_LANES` that follow each other have elements that follow each other, and
-count the digits of these in a table of their own. Sums of all tables then say at which index each of them puts its
-first element with each digit, so that elements with the same digit keep their order.
+A tile has some elements per lane. Each run of `RANKED_LANES` lanes has consecutive elements and its own table of digit
+counts. Prefix sums over all tables give the index of the first element with each digit in each run, so that the sort is
+stable.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ABOVE = 32
 
 
 class TileRanks:
-    """Ranks of `lanes * rounds` elements by a digit of some bits. With `sums`, prefix sums are uint64."""
+    """Ranks of `lanes * rounds` elements by a digit. With `sums`, prefix sums are uint64."""
 
     def __init__(self, k: KernelBuilder, lanes: int, rounds: int, bits: int, sums: Any = UINT32) -> None:
         self.k, self.lanes, self.rounds, self.bits = k, lanes, rounds, bits

@@ -1,9 +1,9 @@
-"""The window emitter. Heroes: reductions over sliding windows, and choosing an element of each window.
+"""Emitter of windows. Heroes: reductions over sliding windows, and selections of one element per window.
 
-A reduction visits every window and its taps. A choice goes through the taps with the element chosen so far. Adding to
-the chosen elements takes two kernels: the first writes which element each window has chosen, the second visits every
-element and adds the values of the windows that chose it, in the order of the windows. So no two threads or lanes write
-to one element, and sums have one order.
+A reduction visits every window and its taps. A selection visits the taps with the best element so far. Adding to the
+selected elements takes two kernels: the first writes the element that each window selected, the second visits every
+element and adds the values of the windows that selected it, in the order of the windows. So no two threads or lanes
+write to one element, and the order of sums is fixed.
 """
 
 from __future__ import annotations

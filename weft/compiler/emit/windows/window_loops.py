@@ -1,4 +1,4 @@
-"""Loops over windows, and over the elements of a window."""
+"""Loops over windows, and over the taps of a window."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LAST_TAPS = 8
 
 
 class WindowVisit:
-    """A window that is visited: its taps along each dimension, and its index q among those of its phase."""
+    """Visited window: its taps along each dimension, and its index q in its phase."""
 
     def __init__(self, taps: Sequence[Taps], phase_indices: Sequence[Index]) -> None:
         self.taps = tuple(taps)
@@ -63,8 +63,8 @@ def visit(k: KernelBuilder, windows: Sequence[Window], width: int, body: Callabl
 
 
 class _Visit:
-    """Loops over windows, one dimension inside of another. Where windows differ in phase along a dimension, the phases
-    are unrolled if there are few in all, else they are a loop of their own."""
+    """Nested loops over windows. Where windows differ in phase along a dimension, the phases are unrolled if there
+    are few in all, else they are a loop."""
 
     def __init__(
         self,
