@@ -37,7 +37,7 @@ def elsewhere() -> Any:
 ROWS: list[tuple[Callable[[], Any], str]] = [
     (lambda: mapped(lambda a: lax.psum(a, "q"))(X), "no axis named 'q' here; in scope: 'x', 'y'"),
     (lambda: mapped(lambda a: a.sum(), o=P())(X), "the same on all devices along 'x', but it varies"),
-    (lambda: mapped(lambda a, b: a, i=(P("x"),))(X, X), "has 1 entries for 2 positional arguments"),
+    (lambda: mapped(lambda a, b: a, i=(P("x"),))(X, X), "one entry for each positional argument, got 1 for 2"),
     (lambda: mapped(lambda a: a, i=P("x", None, "y"))(X), "3 entries for an operand of rank 2"),
     (lambda: mapped(lambda a: a)(onp.ones((6, 2), onp.float32)), "pad dimension 0 to 8"),
     (lambda: mapped(lambda a: lax.psum_scatter(a, "x", tiled=True))(X), "pad it to 4"),
@@ -49,7 +49,7 @@ ROWS: list[tuple[Callable[[], Any], str]] = [
         "predicate varies",
     ),
     (lambda: mapped(lambda a: lax.with_sharding_constraint(a, P("x")))(X), "each device has its own part along it"),
-    (lambda: weft.jit(lambda a: a, in_shardings=NamedSharding(mesh(), P("x")))(put("y")), "not where it is wanted"),
+    (lambda: weft.jit(lambda a: a, in_shardings=NamedSharding(mesh(), P("x")))(put("y")), "must have the sharding in in_shardings"),
     (lambda: weft.jit(lambda a: a, out_shardings=[NamedSharding(mesh(), P())] * 2)(X), "must be a prefix"),
     (
         lambda: weft.jit(lambda a: lax.with_sharding_constraint(a, P("x")))(X),

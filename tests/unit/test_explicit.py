@@ -99,7 +99,7 @@ def test_errors_say_what_to_write(mesh: Mesh) -> None:
     a, b = put(X, "x", "y"), put(W, "y")
     with pytest.raises(ShardingTypeError, match=r"(?s)sums over.*out_sharding=P\('x'.*auto_axes\(.*reshard\(a, P"):
         a @ b
-    with pytest.raises(ShardingTypeError, match=r"(?s)split otherwise.*reshard\(x, P\('y',\)\)"):
+    with pytest.raises(ShardingTypeError, match=r"(?s)must name the sharding.*reshard\(x, P\('y',\)\)"):
         lax.with_sharding_constraint(a, P("y"))
     with pytest.raises(TypeError, match="needs out_sharding: outside, types say"):
         auto_axes(lambda a: a * 2)(a)

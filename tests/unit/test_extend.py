@@ -187,7 +187,7 @@ def test_missing_rules_say_which():
     ad.primitive_jvps[p] = lambda primals, tangents: (p.bind(*primals), p.bind(*tangents))
     with pytest.raises(NotImplementedError, match="Transpose rule"):
         weft.grad(p.bind)(1.0)
-    with pytest.raises(NotSupportedError, match="of this process"):
+    with pytest.raises(NotSupportedError, match="belongs to this process"):
         __import__("pickle").dumps(p)
 
 

@@ -42,5 +42,5 @@ def test_trees_and_mistakes(mesh):
     square = x[:, :4]
     g = weft.smap(lambda d: {"y": d["a"].sum() + d["b"]}, in_axes=({"a": 0, "b": 1},), out_axes={"y": 1}, axis_name="x")
     assert g({"a": square, "b": square})["y"].shape == (4, 4)
-    with pytest.raises(ValueError, match="counts from the front"):
+    with pytest.raises(ValueError, match="must not be negative"):
         weft.smap(lambda v: v, in_axes=0, out_axes=-1, axis_name="x")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from weft.api.flat import check_callable, name_of, wraps
-from weft.api.shardings import checked, is_sharding, with_all_entries
+from weft.api.shardings import check_sharding, is_sharding, with_all_entries
 from weft.base import tree
 from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.base.settings import Scope, config, states
@@ -156,6 +156,6 @@ def reshard_tree(values: Any, shardings: Any, mesh: AnyMesh, caller: str, word: 
             )
         sharding = NamedSharding(mesh, spec)
         aval: Any = get_aval(leaf)
-        checked(sharding, aval.shape, f"{caller}: {aval.short()}")
+        check_sharding(sharding, aval.shape, f"{caller}: {aval.short()}")
         results.append(reshard(leaf, sharding=with_all_entries(sharding, aval.ndim), source=aval.explicit_sharding))
     return tree.unflatten(structure, results)

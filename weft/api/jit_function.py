@@ -19,7 +19,7 @@ from weft.api.explain import log_miss, logger
 from weft.api.flat import MISS, adopt, check_leaves, name_of, types_of, wraps
 from weft.api.options import JitOptions
 from weft.api.ref_arguments import StagedRefs
-from weft.api.shardings import argument_shardings, placed_argument, with_out_shardings
+from weft.api.shardings import argument_shardings, place_argument, with_out_shardings
 from weft.api.signatures import get_cache
 from weft.api.staged import StagedFunction
 from weft.api.stages import Lowered, Origin, Traced, with_structs
@@ -261,7 +261,7 @@ class JitFunction:
         if self._options.in_shardings is not None:
             wanted = argument_shardings(self._options.in_shardings, call.args, call.kwargs, self._caller)
             call.leaves = [
-                leaf if sharding is None else placed_argument(leaf, sharding, self._caller, path)
+                leaf if sharding is None else place_argument(leaf, sharding, self._caller, path)
                 for leaf, sharding, path in zip(leaves, wanted, call.paths(), strict=True)
             ]
             call.types = types_of(call.leaves)

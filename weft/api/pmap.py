@@ -11,7 +11,15 @@ import numpy as np
 from weft.api.flat import OutTree, argument_paths, as_tuple, check_callable, check_leaves, flat_function, name_of, wraps
 from weft.api.jit import jit
 from weft.api.shard_map import shard_map
-from weft.api.vectorize import argument_axes, checked_axes, mapped_size, move_batch_axis, normalized, result_axes, vmap
+from weft.api.vectorize import (
+    argument_axes,
+    check_axes,
+    get_axis_size,
+    move_batch_axis,
+    normalize_axis,
+    result_axes,
+    vmap,
+)
 from weft.base import tree
 from weft.base.arguments import described
 from weft.base.errors import ArgumentError, ArgumentTypeError
@@ -67,7 +75,7 @@ def pmap(
     Array([[1., 1.]], dtype=float32)
     """
     check_callable(fun, "pmap")
-    in_axes = checked_axes(fun, in_axes, out_axes, "pmap")
+    in_axes = check_axes(fun, in_axes, out_axes, "pmap")
     static = as_tuple(static_broadcasted_argnums)
     if devices is not None:
         wrong = [d for d in devices if not isinstance(d, Device)]
@@ -107,8 +115,8 @@ def pmap(
         check_leaves(one, "pmap", leaves, args, kwargs)
         found = argument_axes(one, axes, args, kwargs, "pmap")
         path = lambda i: argument_paths(one, args, kwargs)[i]
-        dims = [normalized(one, a, x, i, path, "pmap") for i, (a, x) in enumerate(zip(found, leaves, strict=True))]
-        size = mapped_size(one, found, dims, leaves, path, axis_size, "pmap", len(tree.leaves(args)))
+        dims = [normalize_axis(one, a, x, i, path, "pmap") for i, (a, x) in enumerate(zip(found, leaves, strict=True))]
+        size = get_axis_size(one, found, dims, leaves, path, axis_size, "pmap", len(tree.leaves(args)))
         around = math.prod(context.axes[a] for a in context.device_axes)
         taken = select_devices(fun, size, around, devices, backend)
         if context.device_axes:  # the device axes around take the devices: there is one for each pair

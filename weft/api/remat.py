@@ -1,4 +1,5 @@
-"""`checkpoint` (also called `remat`): trade memory for recomputation in reverse mode; policies say what is stored."""
+"""`checkpoint` (also called `remat`): trade memory for recomputation in reverse mode; policies select the results that
+are saved."""
 
 from __future__ import annotations
 
@@ -20,12 +21,12 @@ from weft.sharding.device import MEMORY_KINDS
 from weft.trace.stage import StagedTracer, stage
 from weft.transforms.linearize import linearize_flat
 
-# Says of an operation whether its results are stored: `Saveable` or True, `Offloadable`, `Recompute` or False.
+# Decides whether the results of an operation are saved: `Saveable` or True, `Offloadable`, `Recompute` or False.
 Policy = Callable[..., Any]
 
 
 class RecomputeType:
-    """What a policy returns for results that are computed again."""
+    """Result of a policy for values that are recomputed."""
 
     def __bool__(self) -> bool:
         return False
@@ -35,7 +36,7 @@ class RecomputeType:
 
 
 class SaveableType:
-    """What a policy returns for results that are stored."""
+    """Result of a policy for values that are saved."""
 
     def __repr__(self) -> str:
         return "Saveable"
@@ -45,15 +46,15 @@ Recompute, Saveable = RecomputeType(), SaveableType()
 
 
 class Offloadable(NamedTuple):
-    """What a policy returns for results that are stored in the memory `dst`, and come back to `src` when they are
-    needed. A device that has one memory only, such as a CPU, stores them there."""
+    """Result of a policy for values that are saved in the memory `dst`, and copied back to `src` for the backward pass.
+    A device with one memory only, such as a CPU, saves them there."""
 
     src: str
     dst: str
 
 
 class _Rematerialised(JitFunction):
-    """Stages like `jit`, once per signature, and calls through `checkpoint`."""
+    """Function that is staged like `jit`, once per signature, and called through `checkpoint`."""
 
     _transformation = "checkpoint"
     policy: Policy | None
@@ -91,16 +92,16 @@ def checkpoint(
     static_argnames: str | Sequence[str] = (),
     concrete: bool = False,
 ) -> Any:
-    """`fun`, but its intermediate values are computed again in the backward pass instead of being stored.
+    """Recompute the intermediate values of `fun` in the backward pass instead of saving them.
 
-    `policy(primitive, *types, **params)` says of which operations results are stored nevertheless (see
+    `policy(primitive, *types, **params)` selects operations whose results are saved nevertheless (see
     `checkpoint_policies`).
 
     Args:
         fun: a function of arrays.
         prevent_cse: whether the second computation is fenced off from the first, so that memory is saved under `jit`;
             in a loop it may be False.
-        policy: which results are stored; None for none but the arguments.
+        policy: which results are saved; None saves the arguments only.
         static_argnums, static_argnames: arguments that are Python values.
         concrete: accepted for compatibility; must be False.
 
@@ -136,7 +137,7 @@ remat = checkpoint
 
 
 def checkpoint_name(x: Any, name: str) -> Any:
-    """Each leaf of `x` as it is, under a name that policies can refer to.
+    """Return `x`, with each leaf under a name that policies can refer to.
 
     Args:
         x: a tree of arrays.
@@ -160,12 +161,12 @@ def checkpoint_name(x: Any, name: str) -> Any:
 
 
 def everything_saveable(primitive: Any, *types: Any, **params: Any) -> bool:
-    """Keep every intermediate value: as if there were no checkpoint."""
+    """Save every intermediate value, as without a checkpoint."""
     return True
 
 
 def nothing_saveable(primitive: Any, *types: Any, **params: Any) -> bool:
-    """Keep none but the arguments.
+    """Save nothing but the arguments.
 
     Args:
         primitive: the primitive of an equation.
@@ -185,7 +186,7 @@ def nothing_saveable(primitive: Any, *types: Any, **params: Any) -> bool:
 
 
 def dots_saveable(primitive: Any, *types: Any, **params: Any) -> bool:
-    """Keep results of contractions."""
+    """Save results of contractions."""
     return primitive.name in ("dot_general", "conv_general_dilated")
 
 
@@ -193,7 +194,7 @@ checkpoint_dots = dots_saveable
 
 
 def dots_with_no_batch_dims_saveable(primitive: Any, *types: Any, **params: Any) -> bool:
-    """Keep results of contractions without batch dimensions: matmuls with weights, not of activations.
+    """Save results of contractions without batch dimensions: matmuls with weights, not those of activations.
 
     Args:
         primitive: the primitive of an equation.
@@ -201,7 +202,7 @@ def dots_with_no_batch_dims_saveable(primitive: Any, *types: Any, **params: Any)
         **params: its parameters.
 
     Returns:
-        Whether the result is stored.
+        Whether the result is saved.
 
     >>> import weft
     >>> import weft.numpy as wnp
@@ -220,7 +221,7 @@ checkpoint_dots_with_no_batch_dims = dots_with_no_batch_dims_saveable
 
 
 def save_only_these_names(*names: str) -> Policy:
-    """Keep values named with `checkpoint_name` by one of `names`.
+    """Save values that `checkpoint_name` gave one of `names`.
 
     Args:
         *names: names that `checkpoint_name` has given.
@@ -238,27 +239,27 @@ def save_only_these_names(*names: str) -> Policy:
 
 
 def save_any_names_but_these(*names: str) -> Policy:
-    """Keep values named with `checkpoint_name`, except by one of `names`."""
+    """Save values with a name of `checkpoint_name`, except `names`."""
     unwanted = frozenset(names)
     return lambda primitive, *types, **params: primitive.name == "name" and params["name"] not in unwanted
 
 
 def save_anything_except_these_names(*names: str) -> Policy:
-    """Keep everything, except values named by one of `names`."""
+    """Save every value, except those with one of `names`."""
     unwanted = frozenset(names)
     return lambda primitive, *types, **params: primitive.name != "name" or params["name"] not in unwanted
 
 
 def save_from_both_policies(policy_1: Policy, policy_2: Policy) -> Policy:
-    """Keep what either policy keeps."""
+    """Save the values that either policy saves."""
     return lambda primitive, *types, **params: (
         policy_1(primitive, *types, **params) or policy_2(primitive, *types, **params)
     )
 
 
 def offload_dot_with_no_batch_dims(offload_src: str, offload_dst: str) -> Policy:
-    """Keep results of contractions without batch dimensions, in the memory `offload_dst`."""
-    offloaded = checked_offload(offload_src, offload_dst)
+    """Save results of contractions without batch dimensions in the memory `offload_dst`."""
+    offloaded = make_offload(offload_src, offload_dst)
     return lambda primitive, *types, **params: (
         offloaded if dots_with_no_batch_dims_saveable(primitive, *types, **params) else Recompute
     )
@@ -271,12 +272,12 @@ def save_and_offload_only_these_names(
     offload_src: str,
     offload_dst: str,
 ) -> Policy:
-    """Keep values named with `checkpoint_name`: some where they are, some in the memory `offload_dst`."""
+    """Save values with a name of `checkpoint_name`: some on the device, some in the memory `offload_dst`."""
     saved, moved = frozenset(names_which_can_be_saved), frozenset(names_which_can_be_offloaded)
     if saved & moved:
-        what = "save_and_offload_only_these_names: a value is either saved or offloaded."
+        what = "save_and_offload_only_these_names: a name must be either saved or offloaded."
         raise ArgumentError(what, received=f"in both: {', '.join(sorted(saved & moved))}")
-    offloaded = checked_offload(offload_src, offload_dst)
+    offloaded = make_offload(offload_src, offload_dst)
 
     def policy(primitive: Any, *types: Any, **params: Any) -> Any:
         name = params["name"] if primitive.name == "name" else None
@@ -285,21 +286,21 @@ def save_and_offload_only_these_names(
     return policy
 
 
-def checked_offload(src: str, dst: str) -> Offloadable:
-    """What is returned for values that are moved; an error unless both are memories."""
+def make_offload(src: str, dst: str) -> Offloadable:
+    """Return the result of a policy for offloaded values; raise unless both arguments are memories."""
     for kind in (src, dst):
         if kind not in MEMORY_KINDS:
-            what = "A memory to offload from or to is one that devices have."
+            what = "offload_src and offload_dst must be memories of devices."
             raise ArgumentError(what, received=repr(kind), fix=f"one of {', '.join(map(repr, MEMORY_KINDS))}")
     return Offloadable(src, dst)
 
 
-# -- looking at what is stored ----------------------------------------------------------------------------------------
+# -- inspecting residuals ----------------------------------------------------------------------------------------
 
 
 def saved_residuals(f: Callable[..., Any], *args: Any, **kwargs: Any) -> list[tuple[Any, str]]:
-    """Return the types of what reverse mode of `f(*args)` stores between forward and backward pass, and where each
-    comes from: arguments first, in their order."""
+    """Return the types of the residuals that reverse mode of `f(*args)` saves, and the origin of each: arguments first,
+    in their order."""
     leaves, in_tree = tree.flatten((args, kwargs))
     check_leaves(f, "saved_residuals", leaves, args, kwargs)
     paths = argument_paths(f, args, kwargs)
@@ -318,7 +319,7 @@ def saved_residuals(f: Callable[..., Any], *args: Any, **kwargs: Any) -> list[tu
 
 
 def origin(residual: Any) -> str:
-    """Which operation computed a residual, inside of calls too, and on which line."""
+    """Describe the operation that computed a residual, inside of calls too, with its line."""
     if not isinstance(residual, StagedTracer):
         return "from a constant"
     equations, variable = residual._trace.equations, residual._var  # type: ignore[attr-defined]
@@ -339,6 +340,6 @@ def origin(residual: Any) -> str:
 
 
 def print_saved_residuals(f: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
-    """Print `saved_residuals`, a line each."""
+    """Print the `saved_residuals`, one per line."""
     for aval, origin in saved_residuals(f, *args, **kwargs):
         print(f"{aval.short()} {origin}")

@@ -1,4 +1,4 @@
-"""`shard_map`: a function of the parts of arrays that runs on every device of a mesh."""
+"""`shard_map`: run a function of the shards of arrays on every device of a mesh."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ AnyMesh = Mesh | AbstractMesh
 
 
 class Infer:
-    """The default of `in_specs`: the specs of the arguments' own types."""
+    """Default of `in_specs`: the specs of the arguments' types."""
 
     def __repr__(self) -> str:
         return "Infer"
@@ -52,23 +52,23 @@ def shard_map(
     axis_names: Any = frozenset(),
     check_vma: bool = True,
 ) -> Any:
-    """A function that runs `f` on every device along axes of a mesh, on its parts of the arguments.
+    """Run `f` on every device along axes of a mesh, on its shards of the arguments.
 
     `in_specs` and `out_specs` are trees of `PartitionSpec`s, prefixes of the arguments and of the result: a dimension
-    is split over the axes that its entry names, and over axes that no entry names all devices get, or return, the same.
-    Inside, collectives such as `lax.psum` name these axes. `mesh` is by default that of `set_mesh`. `axis_names` are
-    the axes that are split by hand, by default all of them; the compiler splits the others. With `check_vma` the
-    types inside say along which axes a value varies, a result that should be the same on all devices and is not is an
-    error, and derivatives communicate no more than they must. Without `f` it returns a decorator.
+    is split over the axes in its entry, and values are replicated over axes in no entry. Inside, collectives such as
+    `lax.psum` name these axes. `mesh` is by default that of `set_mesh`. `axis_names` are the manual axes, by default
+    all of them; the compiler partitions over the others. With `check_vma` types inside have the axes along which a
+    value varies: a result that varies although its spec says that it is replicated is an error, and derivatives
+    communicate no more than they must. Without `f` it returns a decorator.
 
     Args:
-        f: a function of the parts of arrays that a device has.
-        out_specs: how the parts of results make whole arrays.
-        in_specs: how arguments are split; by default as their types say. An argument whose spec is None is static: `f`
-            gets it as it is.
+        f: a function of the shards of one device.
+        out_specs: how the shards of results form whole arrays.
+        in_specs: how arguments are split; by default as their types say. An argument with the spec None is static and
+            passed to `f` unchanged.
         mesh: the mesh; by default the one that is set.
         axis_names: the axes that are Manual inside; all by default.
-        check_vma: whether types say over which axes values differ, so that wrong `out_specs` raise.
+        check_vma: whether types track the axes along which values vary, so that wrong `out_specs` raise.
 
     Returns:
         A function of whole arrays.
@@ -89,30 +89,31 @@ def shard_map(
 
     @boundary
     @wraps(function)
-    def mapped(*args: Any, **kwargs: Any) -> Any:
+    def function_of_arrays(*args: Any, **kwargs: Any) -> Any:
         where = mesh if mesh is not None else current_mesh("shard_map", "mesh=mesh")
         if not isinstance(where, AnyMesh):
-            raise ArgumentTypeError("shard_map takes a mesh.", received=described(where), fix="mesh=mesh")
+            raise ArgumentTypeError("shard_map: mesh must be a mesh.", received=described(where), fix="mesh=mesh")
         check_mesh_around(where)
-        manual = manual_of(where, axis_names)
+        manual = manual_axes_from(where, axis_names)
         leaves, in_tree = tree.flatten((args, kwargs))
         found = argument_specs(function, in_specs, args, kwargs, leaves, manual)
-        mapped_leaf = [spec is not None for spec in found]
-        static = [leaf for leaf, m in zip(leaves, mapped_leaf, strict=True) if not m]
-        arrays = [leaf if m else 0 for leaf, m in zip(leaves, mapped_leaf, strict=True)]
+        is_mapped = [spec is not None for spec in found]
+        static = [leaf for leaf, m in zip(leaves, is_mapped, strict=True) if not m]
+        arrays = [leaf if m else 0 for leaf, m in zip(leaves, is_mapped, strict=True)]
         check_leaves(function, "shard_map", arrays, args, kwargs)
-        paths = chosen(argument_paths(function, args, kwargs), mapped_leaf)
-        leaves = list(chosen(leaves, mapped_leaf))
+        paths = chosen(argument_paths(function, args, kwargs), is_mapped)
+        leaves = list(chosen(leaves, is_mapped))
         specs = [spec for spec in found if spec is not None]
         check_same_mesh(function, where, leaves, paths)
         types = types_of(leaves)
         check_specs("in_specs", specs, where, manual, check_vma)
-        if not manual:  # those around it have all axes
+        if not manual:  # all axes are manual already
             return function(*args, **kwargs)
         local = []
         for path, aval, spec in zip(paths, types, specs, strict=True):
             if not isinstance(aval, ArrayType):
-                raise ArgumentTypeError(f"shard_map of {name_of(function)} takes arrays.", received=f"{path}: {aval}")
+                what = f"The arguments of shard_map of {name_of(function)} must be arrays."
+                raise ArgumentTypeError(what, received=f"{path}: {aval}")
             check_divides(aval, spec, where)
             check_own_split(function, path, aval, spec, manual)
             local.append(local_type(aval, spec, where, manual, check_vma))
@@ -122,7 +123,7 @@ def shard_map(
 
         def body(*parts: Any) -> list[Any]:
             split, whole = iter(parts), iter(static)
-            results = flat(*(next(split if m else whole) for m in mapped_leaf))
+            results = flat(*(next(split if m else whole) for m in is_mapped))
             if not check_vma:
                 return results
             found = result_specs(function, out_specs, out.treedef)
@@ -163,11 +164,11 @@ def shard_map(
         )
         return tree.unflatten(out.treedef, results)
 
-    return mapped
+    return function_of_arrays
 
 
-def manual_of(mesh: AnyMesh, axis_names: Any) -> frozenset[Any]:
-    """The axes that are split by hand: those asked for, or all that are not manual already."""
+def manual_axes_from(mesh: AnyMesh, axis_names: Any) -> frozenset[Any]:
+    """Return the manual axes: those passed, or all that are not manual already."""
     names = {axis_names} if isinstance(axis_names, str) else set(axis_names)
     unknown = sorted(map(str, names - set(mesh.axis_names)))
     if unknown:
@@ -188,18 +189,18 @@ def manual_of(mesh: AnyMesh, axis_names: Any) -> frozenset[Any]:
 
 
 def check_mesh_around(mesh: AnyMesh) -> None:
-    """A shard_map inside of another one is over axes of the same mesh."""
+    """Raise unless a nested shard_map is over axes of the same mesh."""
     around = config.mesh
     if context.device_axes and around is not None and around.shape_tuple != mesh.shape_tuple:
         raise ArgumentError(
-            "shard_map: one inside of another shard_map, or of pmap, is over other axes of the same mesh.",
+            "shard_map: inside of another shard_map, or of pmap, it must be over other axes of the same mesh.",
             received=f"{mesh} inside of {around}",
             fix="leave mesh out",
         )
 
 
 def check_same_mesh(function: Callable[..., Any], mesh: AnyMesh, leaves: Sequence[Any], paths: Sequence[str]) -> None:
-    """The devices of an abstract mesh are those of the arguments."""
+    """Raise unless the arguments are on devices that fit an abstract mesh."""
     if not isinstance(mesh, AbstractMesh):
         return
     if is_eager(leaves) and not context.device_axes and not isinstance(config.mesh, Mesh):
@@ -224,12 +225,13 @@ def check_same_mesh(function: Callable[..., Any], mesh: AnyMesh, leaves: Sequenc
 
 
 def mesh_inside(mesh: AnyMesh, manual: frozenset[Any]) -> AnyMesh:
-    """The mesh that a body uses where it names none: its manual axes are taken."""
+    """Return the mesh that is set inside of the body, with its manual axes marked."""
     types = zip(mesh.axis_names, mesh.axis_types, strict=True)
     return mesh.update(axis_types=[AxisType.Manual if name in manual else kind for name, kind in types])
 
 
 def spec_leaf(value: Any) -> bool:
+    """Return whether a value is a spec or None."""
     return value is None or isinstance(value, PartitionSpec)
 
 
@@ -243,7 +245,7 @@ def spec_prefix(what: str, specs: Any, value: Any) -> list[PartitionSpec | None]
     for spec in found:
         if not spec_leaf(spec):
             raise ArgumentTypeError(
-                f"{what} is a tree of PartitionSpecs.", received=described(spec), fix="P('x', None)"
+                f"{what} must be a tree of PartitionSpecs.", received=described(spec), fix="P('x', None)"
             )
         result.append(spec)
     return result
@@ -267,7 +269,7 @@ def argument_specs(
         return own
     if isinstance(in_specs, (tuple, list)) and len(in_specs) != len(args):
         raise ArgumentError(
-            f"{name} has {len(in_specs)} entries for {len(args)} positional arguments.",
+            f"{name} must have one entry for each positional argument, got {len(in_specs)} for {len(args)}.",
             received=f"{in_specs}",
             fix="one entry for each positional argument, or one spec for all",
         )
@@ -279,7 +281,7 @@ def argument_specs(
 
 
 def manual_spec(leaf: Any, manual: frozenset[Any]) -> PartitionSpec:
-    """Return what the type of an argument says of the manual axes, which come first in an entry."""
+    """Return the manual axes of an argument's type, which must come first in each entry."""
     aval = get_aval(leaf) if is_value(leaf) else None
     if not isinstance(aval, ArrayType):
         return PartitionSpec()
@@ -298,6 +300,7 @@ def manual_spec(leaf: Any, manual: frozenset[Any]) -> PartitionSpec:
 
 
 def result_specs(function: Callable[..., Any], out_specs: Any, out_tree: Any) -> list[PartitionSpec]:
+    """Return a spec for each leaf of the result."""
     name = f"out_specs of shard_map of {name_of(function)}"
     try:
         found = spec_prefix(name, out_specs, tree.unflatten(out_tree, [0] * out_tree.num_leaves))
@@ -307,8 +310,8 @@ def result_specs(function: Callable[..., Any], out_specs: Any, out_tree: Any) ->
 
 
 def vary_as(value: Any, spec: PartitionSpec, manual: frozenset[Any]) -> Any:
-    """Cast a result to varying along the axes that its spec names, so that its cotangent, which is split over them, has
-    the type that the body's transpose takes; to unreduced and to reduced along those that the spec says so of."""
+    """Cast a result to varying along the axes of its spec, so that its cotangent has the type that the transposed body
+    takes, and to unreduced and reduced along the spec's unreduced and reduced axes."""
     axes = manual.intersection(split_axes(spec.partitions))
     value = apply_casts(value, casts_to(manual_state(get_aval(value)), axes, frozenset()))
     terms = tuple(sorted(spec.unreduced & manual_state(get_aval(value)).varying, key=str))
@@ -320,7 +323,8 @@ def vary_as(value: Any, spec: PartitionSpec, manual: frozenset[Any]) -> Any:
 def check_specs(
     what: str, specs: Sequence[PartitionSpec], mesh: AnyMesh, manual: frozenset[Any], check_vma: bool
 ) -> None:
-    """Specs name manual axes of the mesh, each once; unreduced and reduced ones are Explicit outside."""
+    """Raise unless specs name manual axes of the mesh, each once, and their unreduced and reduced axes are Explicit
+    outside."""
     for spec in specs:
         named = (*split_axes(spec.partitions), *spec.unreduced, *spec.reduced)
         wrong = sorted(map(str, (spec.unreduced | spec.reduced) - set(mesh.explicit_axes)))
@@ -339,21 +343,21 @@ def check_specs(
                 why = "is not one of axis_names" if axis in mesh.axis_names else "is not an axis of the mesh"
                 why = "a shard_map around this one splits along already" if axis in context.device_axes else why
                 raise ArgumentError(
-                    f"shard_map: {what} names {axis!r}, which {why}.",
+                    f"shard_map: {what} cannot name {axis!r}, which {why}.",
                     received=f"{spec} on {mesh}",
                     fix=f"axes of {tuple(a for a in mesh.axis_names if a in manual)}",
                 )
             if named.count(axis) > 1:
                 raise ArgumentError(f"shard_map: {what} names {axis!r} twice.", received=f"{spec}", fix="name it once")
         if any(entry is UNCONSTRAINED for entry in spec.partitions):
-            raise ArgumentError(f"shard_map: {what} says of every dimension how it is split.", received=f"{spec}")
+            raise ArgumentError(f"shard_map: {what} must have no UNCONSTRAINED entries.", received=f"{spec}")
 
 
 def check_own_split(
     function: Callable[..., Any], path: str, aval: ArrayType, spec: PartitionSpec, manual: frozenset[Any]
 ) -> None:
-    """An argument whose type says how it is split over manual axes is split as `in_specs` say: nothing is sent to split
-    it in another way."""
+    """Raise unless an argument whose type is split over manual axes is split as `in_specs` say: shard_map never
+    reshards."""
     if aval.explicit_sharding is None and not (spec.unreduced or spec.reduced):
         return
     for state in ("unreduced", "reduced"):
@@ -380,7 +384,7 @@ def check_own_split(
 def check_results_fit(
     function: Callable[..., Any], jaxpr: Jaxpr, specs: Sequence[PartitionSpec], out_tree: Any
 ) -> None:
-    """A spec has at most an entry for each dimension of a result."""
+    """Raise if a spec has more entries than a result has dimensions."""
     for i, (v, spec) in enumerate(zip(jaxpr.outvars, specs, strict=True)):
         aval: Any = v.aval
         if len(spec) > aval.ndim:
@@ -396,7 +400,7 @@ def check_results_fit(
 
 
 def result_name(out_tree: Any, i: int) -> str:
-    """What a user calls a leaf of the result."""
+    """Return the name of a leaf of the result."""
     paths = [p for p, _ in tree.leaves_with_path(tree.unflatten(out_tree, range(out_tree.num_leaves)))]
     return f"result{tree.keystr(paths[i])}" if paths[i] else "the result"
 
@@ -409,7 +413,7 @@ def check_varying(
     out_tree: Any,
     arguments: Sequence[tuple[str, PartitionSpec]],
 ) -> None:
-    """A result that an `out_spec` says is the same on all devices must be so by its type. `arguments` are the names and
+    """Raise if the type of a result varies along an axis that its spec does not name. `arguments` are the names and
     specs of the arguments."""
     for i, (v, spec) in enumerate(zip(jaxpr.outvars, specs, strict=True)):
         aval: Any = v.aval
@@ -437,12 +441,12 @@ def check_varying(
 
 
 def _axes_text(axes: Iterable[Any]) -> str:
-    """A set of axes: `{x,y}`."""
+    """Return a set of axes as text: `{x,y}`."""
     return f"{{{','.join(sorted(map(str, axes)))}}}"
 
 
 def check_state(function: Callable[..., Any], aval: Any, spec: PartitionSpec, name: str) -> None:
-    """A result is unreduced and reduced along the axes that its spec says so of."""
+    """Raise unless a result is unreduced and reduced along the axes of its spec."""
     for state in ("unreduced", "reduced"):
         wrong = sorted(getattr(spec, state) - getattr(aval.manual, state), key=str)
         if wrong:
@@ -453,13 +457,13 @@ def check_state(function: Callable[..., Any], aval: Any, spec: PartitionSpec, na
             )
 
 
-# What can be cast to a state.
+# Values that can be cast to a state.
 STATES = {"unreduced": "differs between devices", "reduced": "is the same on all devices"}
 
 
 def where_from(jaxpr: Jaxpr, result: Any, axes: Sequence[Any], arguments: Sequence[tuple[str, PartitionSpec]]) -> str:
-    """From where a result varies: the line of the first operation, of those that it depends on, whose operands do not;
-    or the arguments that are split, and the first line that reads one."""
+    """Describe why a result varies: the line of the first operation on its path whose operands do not, or the arguments
+    that are split and the first line that reads one."""
     defining = {v: e for e in jaxpr.eqns for v in e.outvars}
     split = dict(zip(jaxpr.invars, arguments, strict=True))
     seen: set[Any] = set()
@@ -486,12 +490,12 @@ def where_from(jaxpr: Jaxpr, result: Any, axes: Sequence[Any], arguments: Sequen
 
 
 def smap(f: Callable[..., Any] | None = None, /, *, in_axes: Any = INFER, out_axes: Any, axis_name: Any) -> Any:
-    """`shard_map` over one axis of the mesh that is set, with dimensions named as for `vmap`.
+    """Apply `shard_map` over one axis of the mesh that is set, with dimensions named as for `vmap`.
 
-    `in_axes` says which dimension of each argument is split over `axis_name` (None: it is the same on all devices), as
-    a tree that is a prefix of the arguments; by default that is what their types say, over an Explicit axis. `out_axes`
-    says which dimension of the results is. The compiler splits over the other axes of the mesh. Without `f` it returns
-    a decorator.
+    `in_axes` is the dimension of each argument that is split over `axis_name` (None: it is replicated), as a tree that
+    is a prefix of the arguments; by default it is taken from their types, over an Explicit axis. `out_axes` is the
+    dimension of the results that is split. The compiler partitions over the other axes of the mesh. Without `f` it
+    returns a decorator.
 
     >>> import weft, weft.numpy as np
     >>> with weft.set_mesh(weft.make_mesh((1,), ("x",), axis_types=(weft.sharding.AxisType.Auto,))):
@@ -510,7 +514,7 @@ def smap(f: Callable[..., Any] | None = None, /, *, in_axes: Any = INFER, out_ax
             return PartitionSpec()
         if axis < 0:
             if ndim is None:
-                what = "smap: an axis of results counts from the front."
+                what = "smap: out_axes must not be negative."
                 raise ArgumentError(what, received=f"out_axes={out_axes!r}", fix="an integer of at least 0")
             axis += ndim
         return PartitionSpec(*[None] * axis, axis_name)
@@ -519,7 +523,7 @@ def smap(f: Callable[..., Any] | None = None, /, *, in_axes: Any = INFER, out_ax
 
     @boundary
     @wraps(function)
-    def mapped(*args: Any) -> Any:
+    def function_of_arrays(*args: Any) -> Any:
         in_specs = INFER
         if in_axes is not INFER:
             leaves, structure = tree.flatten(args)
@@ -530,4 +534,4 @@ def smap(f: Callable[..., Any] | None = None, /, *, in_axes: Any = INFER, out_ax
         called = shard_map(function, in_specs=in_specs, out_specs=out_specs, axis_names={axis_name})
         return called(*args)
 
-    return mapped
+    return function_of_arrays

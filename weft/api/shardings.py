@@ -1,6 +1,6 @@
-"""Shardings that users pass: trees of them for trees of values, specs on the mesh that is set, and what puts values so.
+"""Shardings that users pass: trees of them for trees of values, specs on the mesh that is set, and resharding.
 
-`with_sharding_constraint` asks the compiler, over Auto axes; `reshard` changes types, over Explicit ones.
+`with_sharding_constraint` constrains the compiler over Auto axes; `reshard` changes types over Explicit ones.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def is_sharding(value: Any) -> bool:
-    """Whether a value says how arrays are split, rather than being a tree of such values."""
+    """Return whether a value is a sharding, spec or device, and not a tree of them."""
     return is_destination(value) or isinstance(value, (PartitionSpec, Format))
 
 
 def as_sharding(value: Any, caller: str, word: str) -> Sharding | None:
-    """What a user says of where an array is, as a sharding: specs are on the mesh that is set, which also has the
-    devices of an abstract mesh with its axes. None says nothing."""
+    """Convert a user's sharding, spec or device to a sharding. Specs, and shardings on an abstract mesh with its axes,
+    are on the mesh that is set. None stays None."""
     if isinstance(value, Format):
         value = value.sharding
     if isinstance(value, NamedSharding) and isinstance(config.mesh, Mesh) and value.mesh == config.mesh.abstract_mesh:
@@ -55,14 +55,14 @@ def as_sharding(value: Any, caller: str, word: str) -> Sharding | None:
     if isinstance(value, Device):
         return SingleDeviceSharding(value)
     raise ArgumentTypeError(
-        f"{caller}: {word} is a tree of shardings and PartitionSpecs.",
+        f"{caller}: {word} must be a tree of shardings and PartitionSpecs.",
         received=described(value),
         fix=("weft.NamedSharding(mesh, P('x'))", "P('x')   with a mesh that weft.set_mesh has set"),
     )
 
 
 def shardings_for(shardings: Any, value: Any, caller: str, word: str) -> list[Sharding | None]:
-    """A sharding for each leaf of a value, of a tree of them that is a prefix of it."""
+    """Return a sharding for each leaf of a value, from a tree of them that is a prefix of it."""
     if is_sharding(shardings):
         return [as_sharding(shardings, caller, word)] * len(tree.leaves(value))
     try:
@@ -74,9 +74,9 @@ def shardings_for(shardings: Any, value: Any, caller: str, word: str) -> list[Sh
     return [as_sharding(s, caller, word) for s in found]
 
 
-def checked(sharding: Sharding, shape: Sequence[Any], what: str) -> None:
-    """Raise unless an array of this shape can be split so: over Explicit axes, which types speak of, evenly; `what`
-    names it."""
+def check_sharding(sharding: Sharding, shape: Sequence[Any], what: str) -> None:
+    """Raise unless an array of this shape can be split so; over Explicit axes, which are part of types, evenly. `what`
+    names the array."""
     try:
         sharding.check_compatible_aval(shape)
         typed = type_sharding(sharding, len(shape))
@@ -88,7 +88,7 @@ def checked(sharding: Sharding, shape: Sequence[Any], what: str) -> None:
 
 
 def with_all_entries(sharding: NamedSharding, ndim: int) -> NamedSharding:
-    """The same sharding with an entry for each dimension, as types have it."""
+    """Return the sharding with an entry for each dimension, as in types."""
     spec = sharding.spec
     return sharding.update(spec=spec.update(partitions=(*spec.partitions, *[None] * (ndim - len(spec)))))
 
@@ -97,12 +97,12 @@ def with_all_entries(sharding: NamedSharding, ndim: int) -> NamedSharding:
 
 
 def argument_shardings(shardings: Any, args: tuple[Any, ...], kwargs: dict[str, Any], caller: str) -> list[Any]:
-    """A sharding or None for each leaf of the arguments of a jitted function."""
+    """Return a sharding or None for each leaf of the arguments of a jitted function."""
     if shardings is None:
         return [None] * len(tree.leaves((args, kwargs)))
     if kwargs:
         raise ArgumentError(
-            f"{caller}: in_shardings are those of positional arguments.",
+            f"{caller}: with in_shardings all arguments must be positional.",
             received=f"keyword arguments {', '.join(kwargs)}",
             fix="pass all arguments by position",
             at=user_line(),
@@ -120,10 +120,10 @@ def argument_shardings(shardings: Any, args: tuple[Any, ...], kwargs: dict[str, 
     return shardings_for(shardings, args, caller, "in_shardings")
 
 
-def placed_argument(leaf: Any, sharding: Sharding, caller: str, name: str) -> Any:
-    """An argument as `in_shardings` say: what is nowhere in particular is put there, what is elsewhere is an error."""
+def place_argument(leaf: Any, sharding: Sharding, caller: str, name: str) -> Any:
+    """Put an uncommitted argument as `in_shardings` say; raise if it is committed to another sharding."""
     aval: Any = get_aval(leaf)
-    checked(sharding, aval.shape, f"{caller}: argument {name} of type {aval.short()}")
+    check_sharding(sharding, aval.shape, f"{caller}: argument {name} of type {aval.short()}")
     if isinstance(leaf, ShapeDtypeStruct):
         check_where(leaf.sharding, sharding, aval, caller, name)
         return leaf.update(sharding=sharding)
@@ -131,7 +131,7 @@ def placed_argument(leaf: Any, sharding: Sharding, caller: str, name: str) -> An
         typed = type_sharding(sharding, aval.ndim)
         if aval.explicit_sharding not in (None, typed):
             raise_elsewhere(aval.explicit_sharding, sharding, aval, caller, name)
-        return constrained(leaf, sharding)
+        return constrain(leaf, sharding)
     array = as_array(leaf)
     alone = isinstance(sharding, SingleDeviceSharding)  # the call brings arrays of other devices there
     if type(array) is ShardedArray or (type(array) is PlacedArray and array.committed and not alone):
@@ -140,14 +140,15 @@ def placed_argument(leaf: Any, sharding: Sharding, caller: str, name: str) -> An
 
 
 def check_where(now: Sharding | None, wanted: Sharding, aval: Any, caller: str, name: str) -> None:
-    """An array that is committed to devices is where it is wanted."""
+    """Raise if an array is committed to another sharding than the wanted one."""
     if not (now is None or now == wanted or now.is_equivalent_to(wanted, aval.ndim)):
         raise_elsewhere(now, wanted, aval, caller, name)
 
 
 def raise_elsewhere(now: Sharding, wanted: Sharding, aval: Any, caller: str, name: str) -> NoReturn:
+    """Raise the error for an argument with another sharding."""
     raise ArgumentError(
-        f"{caller}: argument {name} is not where it is wanted.",
+        f"{caller}: argument {name} must have the sharding in in_shardings.",
         received=f"{aval.short()} with {now!r}, where {wanted!r} is wanted",
         fix=(f"weft.device_put({name}, sharding)   before the call", f"None in in_shardings for {name}"),
         at=user_line(),
@@ -155,9 +156,9 @@ def raise_elsewhere(now: Sharding, wanted: Sharding, aval: Any, caller: str, nam
 
 
 def with_out_shardings(function: Callable[..., Any], out_shardings: Any, caller: str) -> Callable[..., Any]:
-    """A function whose results are split as `out_shardings` say."""
+    """Constrain the results of a function to `out_shardings`."""
 
-    def constrained_results(*args: Any, **kwargs: Any) -> Any:
+    def function_of_arguments(*args: Any, **kwargs: Any) -> Any:
         result = function(*args, **kwargs)
         leaves, structure = tree.flatten(result)
         wanted = shardings_for(out_shardings, result, caller, "out_shardings")
@@ -165,15 +166,15 @@ def with_out_shardings(function: Callable[..., Any], out_shardings: Any, caller:
         for i, (leaf, sharding) in enumerate(zip(leaves, wanted, strict=True)):
             if isinstance(sharding, NamedSharding):
                 aval: Any = get_aval(leaf)
-                checked(sharding, aval.shape, f"{caller}: result{paths[i]} of type {aval.short()}")
-                leaves[i] = constrained(leaf, sharding)
+                check_sharding(sharding, aval.shape, f"{caller}: result{paths[i]} of type {aval.short()}")
+                leaves[i] = constrain(leaf, sharding)
         return tree.unflatten(structure, leaves)
 
-    return constrained_results
+    return function_of_arguments
 
 
 def single_device(shardings: Any, caller: str) -> Device | None:
-    """The device that in_shardings and out_shardings name, if they name single devices."""
+    """Return the device that in_shardings and out_shardings name, if they name single devices."""
     leaves = tree.leaves(shardings, is_leaf=is_sharding)
     found = {s.device: None for s in leaves if isinstance(s, SingleDeviceSharding)}
     found.update({d: None for d in leaves if isinstance(d, Device)})
@@ -190,8 +191,8 @@ def single_device(shardings: Any, caller: str) -> Device | None:
 # -- constraints -----------------------------------------------------------------------------------------------------
 
 
-def constrained(x: Any, sharding: Sharding) -> Any:
-    """A value split so: an array with values is put so, of a traced value the compiler or its type is told."""
+def constrain(x: Any, sharding: Sharding) -> Any:
+    """Reshard an array with values; constrain a traced value, or change its type."""
     if not isinstance(x, Tracer) and context.trace is EVALUATION:
         return resharded(as_array(x), sharding)
     if isinstance(sharding, SingleDeviceSharding):
@@ -200,12 +201,11 @@ def constrained(x: Any, sharding: Sharding) -> Any:
 
 
 def with_sharding_constraint(x: Any, shardings: Any) -> Any:
-    """`x`, whose leaves are split as `shardings` say: a tree of shardings, or of PartitionSpecs on the mesh that is
-    set, that is a prefix of `x`.
+    """Return `x`, constrain to `shardings`: a tree of shardings, or of PartitionSpecs on the mesh that is set, that
+    is a prefix of `x`.
 
-    In a program it is a constraint on what the compiler does; dimensions whose entries are UNCONSTRAINED are left to
-    it. Outside it is `device_put`. Where types say how arrays are split, over Explicit axes, it checks that they say
-    the same.
+    In a program it is a constraint for the compiler, which chooses dimensions with UNCONSTRAINED entries. Outside it is
+    `device_put`. Over Explicit axes, where types have shardings, it checks that they are the same.
 
     Args:
         x: a tree of arrays.
@@ -228,26 +228,25 @@ def with_sharding_constraint(x: Any, shardings: Any) -> Any:
     for leaf, sharding in zip(leaves, wanted, strict=True):
         if sharding is None:
             raise ArgumentError(
-                "with_sharding_constraint takes a sharding for each array.",
+                "with_sharding_constraint needs a sharding for each array.",
                 received="None",
                 fix="P(P.UNCONSTRAINED) where the compiler is to choose; P() for an array that is not split",
                 at=user_line(),
             )
         aval: Any = get_aval(leaf)
-        checked(sharding, aval.shape, f"with_sharding_constraint: {aval.short()}")
+        check_sharding(sharding, aval.shape, f"with_sharding_constraint: {aval.short()}")
         if isinstance(sharding, NamedSharding) and sharding.mesh.explicit_axes:
             sharding = with_own_axes(aval, sharding)
             check_same_type(aval, sharding)
             if sharding.mesh.are_all_axes_explicit:
                 results.append(leaf)
                 continue
-        results.append(constrained(leaf, sharding))
+        results.append(constrain(leaf, sharding))
     return tree.unflatten(structure, results)
 
 
 def with_own_axes(aval: Any, sharding: NamedSharding) -> NamedSharding:
-    """A constraint that names Auto axes only, with the Explicit axes that the type names: those it leaves as they
-    are."""
+    """Add the Explicit axes of an array's type to a constraint that names Auto axes only."""
     explicit, own = sharding.mesh.explicit_axes, aval.explicit_sharding
     wanted = split_axes(sharding.spec.partitions)
     if own is None or sharding.mesh.are_all_axes_explicit or any(a in explicit for a in wanted):
@@ -261,11 +260,11 @@ def with_own_axes(aval: Any, sharding: NamedSharding) -> NamedSharding:
 
 
 def check_same_type(aval: Any, sharding: NamedSharding) -> None:
-    """Over Explicit axes a constraint changes nothing: it checks what the type says."""
+    """Raise unless a constraint over Explicit axes is the sharding of the array's type."""
     wanted = type_sharding(sharding, aval.ndim)
     if aval.explicit_sharding != wanted:
         raise ShardingTypeError(
-            "Over Explicit axes with_sharding_constraint checks how an array is split, and it is split otherwise.",
+            "Over Explicit axes with_sharding_constraint must name the sharding of the array's type.",
             received=f"{aval.short()} for {sharding.spec!r}",
             fix=f"weft.sharding.reshard(x, {sharding.spec!r})",
             at=user_line(),
@@ -273,10 +272,12 @@ def check_same_type(aval: Any, sharding: NamedSharding) -> None:
 
 
 def explicit_sharding(value: Any, caller: str, word: str = "out_sharding") -> NamedSharding:
-    """A sharding that a type can say: over Explicit axes."""
+    """Convert a sharding or spec that can be part of a type: over Explicit axes only."""
     sharding = as_sharding(value, caller, word)
     if not isinstance(sharding, NamedSharding):
-        raise ArgumentTypeError(f"{caller}: {word} is a NamedSharding or a PartitionSpec.", received=described(value))
+        raise ArgumentTypeError(
+            f"{caller}: {word} must be a NamedSharding or a PartitionSpec.", received=described(value)
+        )
     types = dict(zip(sharding.mesh.axis_names, sharding.mesh.axis_types, strict=True))
     for name in (*split_axes(sharding.spec.partitions), *sharding.spec.unreduced, *sharding.spec.reduced):
         if types[name] is not AxisType.Explicit:
@@ -294,12 +295,12 @@ def explicit_sharding(value: Any, caller: str, word: str = "out_sharding") -> Na
 
 
 def split_result(function: Callable[..., Any], out_sharding: Any, *args: Any, **kwargs: Any) -> Any:
-    """The result of an operation split over Explicit axes as `out_sharding` says, whatever types say of its operands:
-    how it is computed is left to the compiler."""
+    """Compute an operation whose result has `out_sharding` over Explicit axes, whatever its operands' types are: the
+    compiler decides how."""
     sharding = explicit_sharding(out_sharding, function.__name__)
     values, structure = tree.flatten((args, kwargs))
     if sharding.spec.unreduced and context.trace is EVALUATION:
-        # Each device is to have its own terms of a sum, which one program computes and leaves unsummed.
+        # Each device keeps its own partial sums, which one program computes and does not reduce.
         arrays = [v for v in values if isinstance(v, Array)]
         found = []
 
@@ -315,14 +316,14 @@ def split_result(function: Callable[..., Any], out_sharding: Any, *args: Any, **
         return tree.unflatten(found[0], jit_primitive(*arrays, jaxpr=jaxpr, name=function.__name__))
     values = [left_to_compiler(v) if isinstance(v, Array) else v for v in values]
     args, kwargs = tree.unflatten(structure, values)
-    return tree.map(lambda x: typed_result(x, sharding, function.__name__), function(*args, **kwargs))
+    return tree.map(lambda x: cast_result(x, sharding, function.__name__), function(*args, **kwargs))
 
 
 _OUT_SHARDING = "\n    out_sharding: how the result is split over Explicit axes of a mesh."
 
 
 def takes_out_sharding(function: Function) -> Function:
-    """A function with one more argument, `out_sharding`: how its result is split over Explicit axes."""
+    """Add an argument `out_sharding` to a function: the sharding of its result over Explicit axes."""
     signature = inspect.signature(function)
     more = inspect.Parameter("out_sharding", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Any)
 
@@ -332,7 +333,7 @@ def takes_out_sharding(function: Function) -> Function:
             return function(*args, **kwargs)
         return split_result(function, out_sharding, *args, **kwargs)
 
-    # Help lists the argument after the others, before the section that follows them.
+    # The docstring lists the argument last.
     text = inspect.cleandoc(function.__doc__ or "")  # from Python 3.13 on it has no indentation
     with_out_sharding.__doc__ = text.replace("\n\nReturns:", f"{_OUT_SHARDING}\n\nReturns:", 1)
     parameters = [*signature.parameters.values(), more]
@@ -340,10 +341,10 @@ def takes_out_sharding(function: Function) -> Function:
     return cast(Function, with_out_sharding)
 
 
-def typed_result(x: Any, sharding: NamedSharding, caller: str) -> Any:
-    """A value that the compiler has split, with the type that a sharding says."""
+def cast_result(x: Any, sharding: NamedSharding, caller: str) -> Any:
+    """Return a value that the compiler has split with a sharding as part of its type."""
     aval: Any = get_aval(x)
-    checked(sharding, aval.shape, f"{caller}: the result, {aval.short()},")
+    check_sharding(sharding, aval.shape, f"{caller}: the result, {aval.short()},")
     sharding = with_all_entries(sharding, aval.ndim)
     if not isinstance(x, Tracer) and context.trace is EVALUATION:
         return resharded(as_array(x), sharding)
@@ -351,16 +352,16 @@ def typed_result(x: Any, sharding: NamedSharding, caller: str) -> Any:
 
 
 def split_like(x: Any, a: Array) -> Any:
-    """An array of the shape of `a`, split as that is."""
+    """Reshard `x` to the sharding of `a`, which has its shape."""
     if context.trace is not EVALUATION:
         sharding = a.aval.explicit_sharding
-        return x if sharding is None else typed_result(x, sharding, "An array")
+        return x if sharding is None else cast_result(x, sharding, "An array")
     return resharded(as_array(x), a.sharding) if type(a) is ShardedArray else x
 
 
 def reshard(xs: Any, out_shardings: Any) -> Any:
-    """`xs`, whose leaves are split over Explicit axes as `out_shardings` say (a prefix of `xs`), with the communication
-    that this takes: their types say so from here on.
+    """Reshard the leaves of `xs` over Explicit axes to `out_shardings` (a prefix of `xs`), with the communication that
+    this needs; the shardings become part of their types.
 
     Args:
         xs: a tree of arrays.
@@ -385,6 +386,6 @@ def reshard(xs: Any, out_shardings: Any) -> Any:
     for leaf, one in zip(leaves, wanted, strict=True):
         sharding = explicit_sharding(one, "reshard", "out_shardings")
         aval: Any = get_aval(leaf)
-        checked(sharding, aval.shape, f"reshard: {aval.short()}")
-        results.append(constrained(leaf, with_all_entries(sharding, aval.ndim)))
+        check_sharding(sharding, aval.shape, f"reshard: {aval.short()}")
+        results.append(constrain(leaf, with_all_entries(sharding, aval.ndim)))
     return tree.unflatten(structure, results)

@@ -1,4 +1,4 @@
-"""The stages of a jitted function that one can hold and look at: traced, lowered, compiled."""
+"""Stages of a jitted function that can be held and inspected: traced, lowered, compiled."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from weft.api.communication import Communication
 from weft.api.flat import structure_differences
-from weft.api.shardings import placed_argument
+from weft.api.shardings import place_argument
 from weft.base import tree
 from weft.base.dataclass import dataclass
 from weft.base.dtypes import float0
@@ -34,7 +34,7 @@ Dynamic = Callable[[tuple[Any, ...], dict[str, Any]], tuple[tuple[Any, ...], dic
 
 @dataclass(frozen=True)
 class ArgInfo:
-    """An argument of a staged function: its type, and whether it is donated."""
+    """Argument of a staged function: its type, and whether it is donated."""
 
     _aval: ArrayType
     donated: bool
@@ -58,7 +58,7 @@ CompilerOptions = dict[str, str | bool]
 
 @runtime_checkable
 class Wrapped(Protocol):
-    """A function that `jit` returned: it can be called, and looked at stage by stage."""
+    """Function that `jit` returned: it can be called, and inspected stage by stage."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run it."""
@@ -69,16 +69,16 @@ class Wrapped(Protocol):
         ...
 
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
-        """The same, ready to compile."""
+        """Stage it for these arguments, ready to compile."""
         ...
 
 
 class Origin(NamedTuple):
-    """What a traced function needs of the jitted one."""
+    """Facts of a jitted function that its traced stage needs."""
 
     name: str
     staged: Any
-    """The function staged for the signature, with what is not in the jaxpr."""
+    """The `StagedFunction` of the signature."""
     dynamic: Dynamic
     paths: Sequence[str]
     """Names of the leaves of the arguments, for messages."""
@@ -86,7 +86,7 @@ class Origin(NamedTuple):
 
 
 class Traced:
-    """A function staged for one signature.
+    """Function staged for one signature.
 
     Args:
         meta_tys_flat: the leaves of the arguments: arrays, or `ShapeDtypeStruct`s in their place.
@@ -94,7 +94,7 @@ class Traced:
         in_tree: the tree of `(args, kwargs)`.
         out_tree: the tree of the result.
         consts: the arrays that it closes over.
-        origin: what `jit` knows besides.
+        origin: facts of the jitted function.
     """
 
     def __init__(
@@ -107,9 +107,9 @@ class Traced:
         origin: Origin,
     ):
         self._paths, self._device = origin.paths, origin.device
-        # What the function was told about symbolic sizes, and is to be checked where they are known.
+        # Assumptions about symbolic sizes, to be checked where the sizes are known.
         self.assumptions: tuple[Any, ...] = origin.staged.assumptions
-        # What holds while it is compiled.
+        # Context of the settings while it is compiled.
         self._settings: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
         self._jaxpr, self._constants, self._params = params["jaxpr"], consts, params
         self._staged = staged = origin.staged
@@ -118,7 +118,7 @@ class Traced:
         self.in_tree, self.out_tree = in_tree, out_tree
         self.fun_name = origin.name
         self._dynamic = origin.dynamic
-        self._shardings = [*map(sharding_of, consts), *map(sharding_of, meta_tys_flat)]
+        self._shardings = [*map(committed_sharding, consts), *map(committed_sharding, meta_tys_flat)]
 
     @property
     def jaxpr(self) -> Jaxpr:
@@ -156,13 +156,13 @@ class Traced:
 
     @property
     def donate_argnums(self) -> tuple[int, ...]:
-        """Which leaves of the arguments are donated."""
+        """Indices of the leaves of the arguments that are donated."""
         donated = self._params.get("donated", ())[len(self._constants) :]
         return tuple(i for i, flag in enumerate(donated) if flag)
 
     @property
     def args_info(self) -> Any:
-        """What is known of the arguments, in the tree of `(args, kwargs)`."""
+        """Types and donation of the arguments, in the tree of `(args, kwargs)`."""
         donated = self.donate_argnums
         return tree.unflatten(self.in_tree, [ArgInfo(t, n in donated) for n, t in enumerate(self._leaf_types)])
 
@@ -179,7 +179,7 @@ class Traced:
 
 
 class Stage:
-    """What later stages say of the function as it was traced. What is not given is what tracing found."""
+    """Base of the stages after tracing. Values that are not passed are those of the traced function."""
 
     def __init__(
         self,
@@ -214,24 +214,24 @@ class Stage:
 
     @property
     def donate_argnums(self) -> tuple[int, ...]:
-        """Which leaves of the arguments are donated."""
+        """Indices of the leaves of the arguments that are donated."""
         return self._traced.donate_argnums
 
     @property
     def args_info(self) -> Any:
-        """What is known of the arguments, in the tree of `(args, kwargs)`."""
+        """Types and donation of the arguments, in the tree of `(args, kwargs)`."""
         return self._traced.args_info if self._args_info is None else self._args_info
 
 
 class Lowered(Stage):
-    """A staged function ready to compile.
+    """Staged function that is ready to compile.
 
     `jit(f).lower(*args)` returns one. `as_text()` shows the program, `compile()` makes machine code, `cost_analysis()`
     counts operations and bytes.
 
     Args:
         lowering: what `jit(f).trace(...)` returned.
-        args_info: what is known of the arguments; by default what tracing found, as for all that follow.
+        args_info: types and donation of the arguments; by default those of tracing, as for all that follow.
         out_tree: the tree of the result.
         no_kwargs: whether the compiled function refuses arguments by name.
         in_types: types of the leaves of the arguments.
@@ -255,33 +255,33 @@ class Lowered(Stage):
         super().__init__(lowering, args_info, out_tree, no_kwargs, in_types, out_types)
 
     def compiler_ir(self, dialect: str | None = None) -> Jaxpr:
-        """What the compiler takes: a jaxpr, which is the one dialect that there is."""
+        """Return the input of the compiler: a jaxpr, which is the only dialect."""
         if dialect not in (None, "jaxpr"):
-            what = "There is no such dialect for what the compiler takes."
+            what = "compiler_ir: dialect must be 'jaxpr' or None."
             fix = "compiler_ir(), which is a jaxpr; compile() holds every later form: stages, kernels, llvm, asm"
             raise ArgumentError(what, received=f"dialect {dialect!r}", fix=fix)
         return self.jaxpr
 
     def as_text(self, dialect: str | None = None) -> str:
-        """The jaxpr as text."""
+        """Return the jaxpr as text."""
         return str(self.compiler_ir(dialect))
 
     def cost_analysis(self) -> dict[str, float]:
-        """Operations and bytes of one run."""
+        """Return the operations and bytes of one run."""
         return self.compile().cost_analysis()
 
     def compile(self, compiler_options: Mapping[str, Any] | None = None) -> Compiled:
-        """Machine code for this signature."""
+        """Compile to machine code for this signature."""
         check_compiler_options("compile", compiler_options)
         properties = (self._args_info, self.out_tree, self._no_kwargs, self._in_types, self._out_types)
         return Compiled(self._traced, (), *properties)
 
 
 class Compiled(Stage):
-    """A program fixed to one signature: calling it with other types is an error, never a new compilation.
+    """Program for one signature: calling it with other types is an error, never a new compilation.
 
-    What it went through can be looked at: `stages` after each pass, `fusions`, `program`, `kernels`, `llvm`, `asm`. Of
-    a program for many devices these are what each device runs, and `communication` is what it sends.
+    Its intermediate forms can be inspected: `stages` after each pass, `fusions`, `program`, `kernels`, `llvm`, `asm`.
+    For many devices these are the program of each device, and `communication` has its collectives.
 
     Args:
         executable: what `jit(f).trace(...)` returned.
@@ -315,18 +315,18 @@ class Compiled(Stage):
 
     @property
     def _device(self) -> Device | None:
-        """The device that it runs on, if somebody has named one."""
+        """Device that the user named, or None."""
         named = [s.device for s in self._traced._shardings if isinstance(s, SingleDeviceSharding)]
         return self._traced._device or (named[0] if named else None)
 
     @property
     def input_shardings(self) -> Any:
-        """How arguments are split, in the tree of `(args, kwargs)`."""
+        """Shardings of the arguments, in the tree of `(args, kwargs)`."""
         return tree.unflatten(self.in_tree, self._argument_shardings())
 
     @property
     def output_shardings(self) -> Any:
-        """How results are split, in their tree."""
+        """Shardings of the results, in their tree."""
         results = iter(self._partitioned.out_shardings if self._partitioned is not None else ())
         one = SingleDeviceSharding(self._device or default_device())
         found = [one if self._partitioned is None or is_empty(t) else next(results) for t in self._traced._out_types]
@@ -334,16 +334,16 @@ class Compiled(Stage):
 
     @property
     def input_formats(self) -> Any:
-        """How arguments lie in memory and are split, in the tree of `(args, kwargs)`."""
+        """Layouts and shardings of the arguments, in the tree of `(args, kwargs)`."""
         pairs = zip(self._traced._in_types, self._argument_shardings(), strict=True)
-        return tree.unflatten(self.in_tree, [format_of(t, s) for t, s in pairs])
+        return tree.unflatten(self.in_tree, [make_format(t, s) for t, s in pairs])
 
     @property
     def output_formats(self) -> Any:
-        """How results lie in memory and are split, in their tree."""
+        """Layouts and shardings of the results, in their tree."""
         shardings = tree.leaves(self.output_shardings)
         pairs = zip(self._traced._out_types, shardings, strict=True)
-        return tree.unflatten(self.out_tree, [format_of(t, s) for t, s in pairs])
+        return tree.unflatten(self.out_tree, [make_format(t, s) for t, s in pairs])
 
     def _argument_shardings(self) -> Sequence[Sharding]:
         count = len(self._traced._in_types)
@@ -388,30 +388,30 @@ class Compiled(Stage):
         return result
 
     def verify(self) -> None:
-        """Check that the jaxpr after each pass, the Program and its kernels follow the rules of their languages; where
-        one does not, an `InternalError` or a `JaxprTypeError` says what is wrong. `enable_checks` does so for all."""
+        """Verify the jaxpr after each pass, the Program and its kernels; raise an `InternalError` or a `JaxprTypeError`
+        if one is invalid. `enable_checks` does so for all programs."""
         self._executable.inside.verify()
 
     def as_text(self) -> str:
-        """The program as it runs: its steps and its kernels."""
+        """Return the steps and the kernels as text."""
         kernels = "\n\n".join(f"{name}\n{text}" for name, text in self.kernels.items())
         return f"{self.program}\n\n{kernels}\n"
 
     def memory_analysis(self) -> Any:
-        """Bytes of arguments, results, temporaries and code."""
+        """Return the bytes of arguments, results, temporaries and code."""
         return self._executable.inside.memory_analysis()
 
     def cost_analysis(self) -> dict[str, float]:
-        """Operations and bytes of one run."""
+        """Return the operations and bytes of one run."""
         result: dict[str, float] = self._executable.inside.cost_analysis()
         return result
 
     def runtime_executable(self) -> Any:
-        """What runs."""
+        """Return the executable."""
         return self._executable
 
     def call(self, *args: Any, **kwargs: Any) -> Any:
-        """The same as calling it."""
+        """Call the program."""
         return self(*args, **kwargs)
 
     @boundary
@@ -425,7 +425,7 @@ class Compiled(Stage):
             )
         dynamic = (args, kwargs)
         leaves, in_tree = tree.flatten(dynamic)
-        if in_tree != self.in_tree:  # static arguments, which are fixed, may be given too
+        if in_tree != self.in_tree:  # static arguments, which are fixed, may be passed too
             dynamic = traced._dynamic(args, kwargs)
             leaves, in_tree = tree.flatten(dynamic)
         if in_tree != self.in_tree:
@@ -441,11 +441,11 @@ class Compiled(Stage):
             check_no_refs_twice(leaves, traced.fun_name, lambda i: traced._paths[i])
             check_not_both(leaves, refs.captured, traced.fun_name, lambda i: traced._paths[i])
             leaves = refs.operands(leaves, context.trace is EVALUATION)
-        before = leaves  # what is not in a type is split as the compiler has chosen, which then is in a type
+        before = leaves  # types before resharding: the compiler may choose shardings that become part of types
         if self._partitioned is not None and context.trace is EVALUATION:
             name = f"compiled {traced.fun_name}"
             pairs = zip(leaves, self._argument_shardings(), traced._paths, strict=True)
-            leaves = [placed_argument(leaf, sharding, name, path) for leaf, sharding, path in pairs]
+            leaves = [place_argument(leaf, sharding, name, path) for leaf, sharding, path in pairs]
         for i, (leaf, aval) in enumerate(zip(leaves, traced._in_types, strict=True)):
             if not (get_aval(leaf).matches(aval) or get_aval(before[i]).matches(aval)):
                 path = [p for p, _ in tree.leaves_with_path(dynamic)][i]
@@ -477,19 +477,20 @@ class Compiled(Stage):
         return result if self.out_tree is traced.out_tree else tree.unflatten(self.out_tree, tree.leaves(result))
 
 
-def format_of(aval: Any, sharding: Sharding) -> Format:
-    """Arrays are stored by rows."""
+def make_format(aval: Any, sharding: Sharding) -> Format:
+    """Return the format of an array: its sharding, and the layout by rows that all arrays have."""
     return Format(Layout(tuple(range(len(aval.shape)))), sharding)
 
 
-def sharding_of(leaf: Any) -> Sharding | None:
-    """The sharding of an argument that somebody has put where it is; None for others."""
+def committed_sharding(leaf: Any) -> Sharding | None:
+    """Return the sharding of a committed argument; None for others."""
     if isinstance(leaf, ShapeDtypeStruct):
         return leaf.sharding
     return leaf.sharding if isinstance(leaf, HeldArray) and leaf.committed else None
 
 
 def is_empty(aval: Any) -> bool:
+    """Return whether a type has the empty dtype float0."""
     return isinstance(aval, ArrayType) and aval.dtype == float0
 
 
@@ -497,7 +498,7 @@ class CompilerOptionError(ArgumentError, RuntimeError):
     """Compiler option that does not exist. JAX raises a RuntimeError, when it compiles."""
 
 
-# Options of XLA that have no prefix. They change how long compilation takes, not what a program computes.
+# Options of XLA without prefix. They change how long compilation takes, not what a program computes.
 _EFFORT_OPTIONS = frozenset(
     ("exec_time_optimization_effort", "memory_fitting_effort", "memory_fitting_level", "optimization_level")
 )
@@ -506,7 +507,8 @@ _EFFORT_OPTIONS = frozenset(
 def check_compiler_options(caller: str, options: Mapping[str, Any] | None) -> None:
     """Accept the options of XLA, which have no effect; raise an error for any other name.
 
-    Settings of `weft.config` change what Weft's compiler does."""
+    Settings of `weft.config` change what Weft's compiler does.
+    """
     unknown = [name for name in options or () if not (str(name).startswith("xla_") or name in _EFFORT_OPTIONS)]
     if unknown:
         what = f"{caller}: the compiler has no options of this name."
@@ -516,7 +518,7 @@ def check_compiler_options(caller: str, options: Mapping[str, Any] | None) -> No
 
 
 def with_structs(args: Any) -> Any:
-    """A tree of arguments with `ShapeDtypeStruct`s for what has a shape and a dtype but is no array, such as types."""
+    """Replace leaves with a shape and a dtype that are no arrays, such as types, by `ShapeDtypeStruct`s."""
 
     def one(leaf: Any) -> Any:
         known = is_value(leaf) or not hasattr(leaf, "shape") or not hasattr(leaf, "dtype")
@@ -532,5 +534,6 @@ def with_structs(args: Any) -> Any:
 
 
 def struct(aval: Any) -> ShapeDtypeStruct:
+    """Return the `ShapeDtypeStruct` of a type."""
     assert isinstance(aval, ArrayType)
     return ShapeDtypeStruct.like(aval)

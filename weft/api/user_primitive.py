@@ -1,8 +1,8 @@
-"""Primitives that programs define as for JAX: an object with a name, and rules that are registered one by one.
+"""Primitives of users, as in JAX: an object with a name, and rules that are registered one by one.
 
-The rules of Weft's primitives are methods of a class. Those of a `UserPrimitive` are functions with JAX's signatures,
+The rules of Weft's primitives are methods of a class; those of a `UserPrimitive` are functions with JAX's signatures,
 registered by `def_impl`, `def_abstract_eval` and the tables of `weft.interpreters`. The tables are views of all
-primitives: they read the rules of built-in ones too.
+primitives: they also read the rules of built-in ones.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from weft.transforms.jvp import push_forward
 
 
 class _AnyPrimitive(type):
-    """All primitives are instances of `UserPrimitive` for `isinstance`, as they are of one class in JAX."""
+    """Metaclass that makes all primitives instances of `UserPrimitive`, since JAX has one class of primitives."""
 
     def __instancecheck__(cls, instance: Any) -> bool:
         return isinstance(instance, Primitive) if cls is UserPrimitive else super().__instancecheck__(instance)
 
 
 class UserPrimitive(Primitive, metaclass=_AnyPrimitive):
-    """An operation with a name, whose rules are registered by functions. Its parameters may have any names, so methods
-    that take them have no other keyword arguments.
+    """Operation with a name and registered rules. Its parameters may have any names, so methods that take them have no
+    other keyword arguments.
 
-    `def_impl` says how it runs on arrays and `def_abstract_eval` its types. `weft.interpreters` has tables for the
+    `def_impl` sets its evaluation on arrays and `def_abstract_eval` its types. `weft.interpreters` has tables for the
     rest: `ad.primitive_jvps`, `ad.primitive_transposes`, `batching.primitive_batchers`, and `mlir.register_lowering`
     with `mlir.lower_fun` for compiled code. Without a lowering, compiled code calls back into `impl`.
 
@@ -69,27 +69,27 @@ class UserPrimitive(Primitive, metaclass=_AnyPrimitive):
     # -- defining ----------------------------------------------------------------------------------------------------
 
     def def_impl(self, impl: Callable[..., Any]) -> Callable[..., Any]:
-        """Say how the operation runs on concrete arrays; returns the function, so that it can decorate."""
+        """Set the function that evaluates concrete arrays, and return it, so that this can be a decorator."""
         self.impl = impl
         return impl
 
     def def_abstract_eval(self, abstract_eval: Callable[..., Any]) -> Callable[..., Any]:
-        """Say the types of the results, from the types of the operands and the parameters."""
+        """Set the function from the types of the operands and the parameters to the types of the results."""
         self.abstract_eval, self.is_effectful = abstract_eval, False
         return abstract_eval
 
     def def_effectful_abstract_eval(self, abstract_eval: Callable[..., Any]) -> Callable[..., Any]:
-        """The same for a function that returns types and a set of effects."""
+        """Set the function from types and parameters to the types of the results and a set of effects."""
         self.abstract_eval, self.is_effectful = abstract_eval, True
         return abstract_eval
 
     def def_custom_bind(self, bind: Callable[..., Any]) -> Callable[..., Any]:
-        """Replace `bind`: the function is called with the operands and parameters instead."""
+        """Replace `bind` by a function of the operands and parameters."""
         self.bind = bind  # type: ignore[method-assign]
         return bind
 
     def bind(self, /, *args: Any, **params: Any) -> Any:
-        """Perform the operation under whatever transformation is active."""
+        """Perform the operation under the active transformation."""
         return Primitive.__call__(self, *args, **params)
 
     # -- rules -------------------------------------------------------------------------------------------------------
@@ -97,15 +97,17 @@ class UserPrimitive(Primitive, metaclass=_AnyPrimitive):
     def type(self, /, *types: Any, **params: Any) -> Any:
         found = self._abstract(types, params)[0]
         if not self.multiple_results:
-            return checked_type(found, self.name)
-        return [checked_type(t, self.name) for t in found]
+            return canonicalize_type(found, self.name)
+        return [canonicalize_type(t, self.name) for t in found]
 
     def effects(self, types: Sequence[Type], params: Params) -> frozenset[Any]:
         return frozenset(self._abstract(types, params)[1]) if self.is_effectful else frozenset()
 
     def _abstract(self, types: Sequence[Any], params: Params) -> tuple[Any, Any]:
         if self.abstract_eval is None:
-            raise missing(f"Abstract evaluation for '{self.name}' not implemented: say it by def_abstract_eval.")
+            raise missing(
+                f"Abstract evaluation for '{self.name}' not implemented: it must be set by def_abstract_eval."
+            )
         found = self.abstract_eval(*types, **params)
         return found if self.is_effectful else (found, ())
 
@@ -113,10 +115,10 @@ class UserPrimitive(Primitive, metaclass=_AnyPrimitive):
         return lambda args: self._run([with_aval(a) for a in args], params)
 
     def _run(self, args: Sequence[Any], params: Params) -> list[Any]:
-        """The results on concrete arrays."""
+        """Evaluate on concrete arrays."""
         function = self.impl or self.rules.get("lowering")
         if function is None:
-            raise missing(f"Evaluation rule for '{self.name}' not implemented: say it by def_impl.")
+            raise missing(f"Evaluation rule for '{self.name}' not implemented: set it by def_impl.")
         with active(EVALUATION):
             out = function(*args, **params)
         return [r if isinstance(r, HeldArray) else with_aval(r) for r in (out if self.multiple_results else [out])]
@@ -134,7 +136,7 @@ class UserPrimitive(Primitive, metaclass=_AnyPrimitive):
     ) -> tuple[Sequence[Any], Sequence[Any]]:
         rule = self.rules.get("jvp")
         if rule is None:
-            raise missing(f"Differentiation rule for '{self.name}' not implemented: ad.primitive_jvps holds it.")
+            raise missing(f"Differentiation rule for '{self.name}' not implemented: set it in ad.primitive_jvps.")
         outs, tangents_out = rule(list(primals), list(tangents), **params)
         if not self.multiple_results:
             outs, tangents_out = [outs], [tangents_out]
@@ -154,7 +156,7 @@ class UserPrimitive(Primitive, metaclass=_AnyPrimitive):
     ) -> tuple[Any, Any]:
         rule = self.rules.get("batch")
         if rule is None:
-            raise missing(f"Batching rule for '{self.name}' not implemented: batching.primitive_batchers holds it.")
+            raise missing(f"Batching rule for '{self.name}' not implemented: set it in batching.primitive_batchers.")
         outs, out_dims = rule(AxisData(axis), tuple(args), tuple(dims), **params)
         if not self.multiple_results:
             return with_aval(outs), in_range(out_dims, with_aval(outs))
@@ -169,17 +171,17 @@ class UserPrimitive(Primitive, metaclass=_AnyPrimitive):
         return iter(())  # the user's own
 
     def __reduce__(self) -> Any:
-        what = f"The primitive {self.name!r} is of this process: nothing that holds it can be pickled."
+        what = f"The primitive {self.name!r} belongs to this process, so objects that contain it cannot be pickled."
         raise NotSupportedError(what, at=user_line())
 
 
 def in_range(dim: int | None, value: Any) -> int | None:
-    """A dimension counted from the front."""
+    """Return a dimension counted from the front."""
     return dim if dim is None or dim >= 0 else dim + value.ndim
 
 
-def checked_type(aval: Any, name: str) -> Type:
-    """A type that an abstract evaluation rule returned, as Weft has it."""
+def canonicalize_type(aval: Any, name: str) -> Type:
+    """Convert a type that an abstract evaluation rule returned to one of Weft's."""
     if isinstance(aval, ShapeDtypeStruct):
         aval = aval.aval
     if isinstance(aval, ArrayType):
@@ -190,7 +192,7 @@ def checked_type(aval: Any, name: str) -> Type:
     if hasattr(aval, "shape") and hasattr(aval, "dtype"):
         return array_type(tuple(aval.shape), dtypes.canonicalize_dtype(aval.dtype, allow_extended_dtype=True))
     raise ArgumentError(
-        f"The abstract evaluation rule of '{name}' returned something that is no type.",
+        f"The abstract evaluation rule of '{name}' must return types.",
         received=f"{aval!r} of type {type(aval).__name__}",
         fix="weft.core.ShapedArray(shape, dtype), or a list of them where multiple_results is True",
         jax=f"{name}.abstract_eval() method should return a tuple or a list if multiple_results is True, else a type.",
@@ -198,7 +200,7 @@ def checked_type(aval: Any, name: str) -> Type:
 
 
 class AxisData:
-    """What a batching rule is told of the axis that is mapped over."""
+    """Mapped axis, as batching rules receive it."""
 
     def __init__(self, axis: Axis):
         self._axis = axis
@@ -207,8 +209,8 @@ class AxisData:
 
 
 class RuleTable(MutableMapping[Primitive, Callable[..., Any]]):
-    """Rules of one kind, by primitive. Those of built-in primitives are read from their methods; another can replace
-    one, except for primitives with sub-jaxprs."""
+    """Rules of one kind by primitive. Rules of built-in primitives are read from their methods and can be replaced,
+    except for primitives with sub-jaxprs."""
 
     def __init__(
         self,
@@ -257,7 +259,7 @@ class RuleTable(MutableMapping[Primitive, Callable[..., Any]]):
         return f"<table of {self._kind} rules>"
 
 
-def _jvp_of(primitive: Primitive) -> Callable[..., Any]:
+def _read_jvp(primitive: Primitive) -> Callable[..., Any]:
     def rule(primals: Sequence[Any], tangents: Sequence[Any], /, **params: Any) -> Any:
         outs, out_tangents = push_forward(primitive, [with_aval(p) for p in primals], tangents, params)
         return (outs, out_tangents) if primitive.multiple_results else (outs[0], out_tangents[0])
@@ -273,7 +275,7 @@ def _override_jvp(primitive: Primitive, rule: Callable[..., Any]) -> None:
     primitive.push_forward = both  # type: ignore[attr-defined]
 
 
-def _transpose_of(primitive: Primitive) -> Callable[..., Any] | None:
+def _read_transpose(primitive: Primitive) -> Callable[..., Any] | None:
     if isinstance(primitive, HigherOrder) or type(primitive).transpose is Primitive.transpose:
         return None
     return primitive.transpose
@@ -283,7 +285,7 @@ def _override_transpose(primitive: Primitive, rule: Callable[..., Any]) -> None:
     primitive.transpose = rule  # type: ignore[method-assign]
 
 
-def _batch_of(primitive: Primitive) -> Callable[..., Any]:
+def _read_batch(primitive: Primitive) -> Callable[..., Any]:
     def rule(args: Sequence[Any], dims: Sequence[int | None], /, **params: Any) -> Any:
         sizes = [a.shape[d] for a, d in zip(args, dims, strict=True) if d is not None]
         outs, out_dims = apply_batch_rule(primitive, Axis(sizes[0]), [with_aval(a) for a in args], dims, params, False)
@@ -292,7 +294,7 @@ def _batch_of(primitive: Primitive) -> Callable[..., Any]:
     return rule
 
 
-def _fancy_batch_of(primitive: Primitive) -> Callable[..., Any]:
+def _read_fancy_batch(primitive: Primitive) -> Callable[..., Any]:
     def rule(axis: AxisData, args: Sequence[Any], dims: Sequence[int | None], /, **params: Any) -> Any:
         outs, out_dims = apply_batch_rule(primitive, axis._axis, [with_aval(a) for a in args], dims, params, False)
         return (outs, out_dims) if primitive.multiple_results else (outs[0], out_dims[0])
@@ -300,9 +302,9 @@ def _fancy_batch_of(primitive: Primitive) -> Callable[..., Any]:
     return rule
 
 
-def _override_batch(rule_of: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Callable[..., None]:
+def _override_batch(adapt: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Callable[..., None]:
     def override(primitive: Primitive, rule: Callable[..., Any]) -> None:
-        adapted = rule_of(rule)
+        adapted = adapt(rule)
         primitive.batch = lambda axis, args, dims, /, **params: adapted(AxisData(axis), args, dims, **params)  # type: ignore[method-assign]
 
     return override
@@ -316,33 +318,33 @@ def _with_axis_fields(rule: Callable[..., Any]) -> Callable[..., Any]:
     return lambda axis, args, dims, /, **params: rule(axis.size, axis.name, None, args, dims, **params)
 
 
-def _axis_fields_of(primitive: Primitive) -> Callable[..., Any]:
+def _read_axis_fields(primitive: Primitive) -> Callable[..., Any]:
     def rule(size: Any, name: Any, kind: Any, args: Any, dims: Any, /, **params: Any) -> Any:
-        return _fancy_batch_of(primitive)(AxisData(Axis(size, name)), args, dims, **params)
+        return _read_fancy_batch(primitive)(AxisData(Axis(size, name)), args, dims, **params)
 
     return rule
 
 
-primitive_jvps = RuleTable("jvp", _jvp_of, _override_jvp)
-primitive_transposes = RuleTable("transpose", _transpose_of, _override_transpose)
-primitive_batchers = RuleTable("batch", _batch_of, _override_batch(_without_axis), _without_axis)
-fancy_primitive_batchers = RuleTable("batch", _fancy_batch_of, _override_batch(lambda rule: rule))
-axis_primitive_batchers = RuleTable("batch", _axis_fields_of, _override_batch(_with_axis_fields), _with_axis_fields)
+primitive_jvps = RuleTable("jvp", _read_jvp, _override_jvp)
+primitive_transposes = RuleTable("transpose", _read_transpose, _override_transpose)
+primitive_batchers = RuleTable("batch", _read_batch, _override_batch(_without_axis), _without_axis)
+fancy_primitive_batchers = RuleTable("batch", _read_fancy_batch, _override_batch(lambda rule: rule))
+axis_primitive_batchers = RuleTable("batch", _read_axis_fields, _override_batch(_with_axis_fields), _with_axis_fields)
 
 
 class LoweredFunction:
-    """What `lower_fun` returns: a lowering that is a function of Weft's operations."""
+    """Result of `lower_fun`: a lowering that is a function of Weft's operations."""
 
     def __init__(self, fun: Callable[..., Any], multiple_results: bool):
         self.fun, self.multiple_results = fun, multiple_results
 
     def bound_to(self, prim: Primitive) -> Callable[..., Any]:
-        """The function that compiled code runs for a primitive."""
+        """Return the function that compiled code runs for a primitive."""
         return self.fun
 
 
 def lower_fun(fun: Callable[..., Any], multiple_results: bool = True) -> LoweredFunction:
-    """A lowering of a primitive that is what `fun`, a function of arrays and the parameters, computes.
+    """Make a lowering from `fun`, a function of arrays and the parameters.
 
     With `multiple_results` it returns a list of results, as the primitive does. For `register_lowering`.
     """
@@ -356,14 +358,14 @@ def register_lowering(
     inline: bool = True,
     cacheable: bool = True,
 ) -> None:
-    """Say how compiled code computes a primitive: by what `lower_fun` returned.
+    """Set the lowering of a primitive, which `lower_fun` made.
 
-    There is no MLIR, so a rule of another kind, which would build it, is not called: compiled code then runs the
-    primitive's `impl`. Rules for platforms that there are not are left alone. `inline` and `cacheable` make no
-    difference: lowered functions are always inlined, and cached by types and parameters.
+    There is no MLIR, so rules of other kinds, which would build it, are not called: compiled code then runs the
+    primitive's `impl`. Rules for unknown platforms are ignored. `inline` and `cacheable` make no difference: lowered
+    functions are always inlined, and cached by types and parameters.
     """
     if not isinstance(prim, Primitive):
-        raise ArgumentTypeError("register_lowering takes a primitive.", received=repr(prim))
+        raise ArgumentTypeError("register_lowering: prim must be a primitive.", received=repr(prim))
     if not hasattr(prim, "rules"):
         what = f"The lowering of `{prim.name}` is built in and cannot be replaced."
         raise NotSupportedError(what, fix="an operation of its own, by weft.extend.core.Primitive", at=user_line())

@@ -1,4 +1,4 @@
-"""`vmap`: a function over one element turned into a function over a batch."""
+"""`vmap`: map a function over an axis of its arguments."""
 
 from __future__ import annotations
 
@@ -33,10 +33,12 @@ def vmap(
     spmd_axis_name: Any = None,
     sum_match: bool = False,
 ) -> Function:
-    """Map `fun` over axes of its arguments: `in_axes` names the axis of each (None: the same for all), as a tree
-    prefix; `out_axes` says where results have theirs. `axis_name` lets collectives inside refer to the axis. A
-    `shard_map` inside, and constraints, split it over the axes `spmd_axis_name` of their mesh. With `sum_match` a
-    result that differs between elements is their sum where `out_axes` is None.
+    """Map `fun` over an axis of each argument (`in_axes`, a tree prefix; None for an argument that all elements share),
+    and stack the results along `out_axes`.
+
+    Collectives inside refer to the axis by `axis_name`. A `shard_map` inside, and constraints, split it over the axes
+    `spmd_axis_name` of their mesh. With `sum_match` a result that differs between elements is summed if its `out_axes`
+    is None.
 
     Args:
         fun: a function of arrays.
@@ -59,11 +61,11 @@ def vmap(
     """
     check_callable(fun, "vmap")
     spmd = () if spmd_axis_name is None else entry_axes(spmd_axis_name)
-    in_axes = checked_axes(fun, in_axes, out_axes)
+    in_axes = check_axes(fun, in_axes, out_axes)
 
     @boundary
     @wraps(fun)
-    def mapped(*args: Any, **kwargs: Any) -> Any:
+    def function(*args: Any, **kwargs: Any) -> Any:
         leaves, in_tree = tree.flatten((args, kwargs))
         axes = argument_axes(fun, in_axes, args, kwargs)
         refs = {i: leaf for i, leaf in enumerate(leaves) if isinstance(leaf, Ref) and axes[i] is not None}
@@ -72,17 +74,17 @@ def vmap(
             fun, "vmap", [0 if a is None else leaf for a, leaf in zip(axes, leaves, strict=True)], args, kwargs
         )
         path = lambda i: argument_paths(fun, args, kwargs)[i]
-        dims = [normalized(fun, a, leaf, n, path) for n, (a, leaf) in enumerate(zip(axes, leaves, strict=True))]
-        size = mapped_size(fun, axes, dims, leaves, path, axis_size, "vmap", len(tree.leaves(args)))
+        dims = [normalize_axis(fun, a, leaf, n, path) for n, (a, leaf) in enumerate(zip(axes, leaves, strict=True))]
+        size = get_axis_size(fun, axes, dims, leaves, path, axis_size, "vmap", len(tree.leaves(args)))
         out = OutTree()
-        axis = Axis(size, axis_name, spmd, mapped_sharding(fun, leaves, dims, path))
+        axis = Axis(size, axis_name, spmd, get_axis_sharding(fun, leaves, dims, path))
         flat = flat_function(fun, in_tree, out)
         written: list[int] = []
         if refs:
-            flat = with_mapped_refs(flat, refs, written)
-        function, arrays, array_dims = of_mapped(flat, leaves, dims)
+            flat = return_written_refs(flat, refs, written)
+        of_arrays, arrays, array_dims = hold_unmapped(flat, leaves, dims)
         with batch_over(spmd):
-            values, out_dims = batch_flat(function, axis, arrays, array_dims, f"vmap({name_of(fun)})", user_location())
+            values, out_dims = batch_flat(of_arrays, axis, arrays, array_dims, f"vmap({name_of(fun)})", user_location())
         count = out.treedef.num_leaves
         for i, value, dim in zip(written, values[count:], out_dims[count:], strict=True):
             refs[i].replace(move_batch_axis(fun, value, dim, dims[i], axis))
@@ -96,14 +98,14 @@ def vmap(
             out.treedef, [move_batch_axis(fun, v, d, w, axis) for v, d, w in zip(values, out_dims, wanted, strict=True)]
         )
 
-    return mapped  # type: ignore[return-value]  # it takes the arguments of `fun`
+    return function  # type: ignore[return-value]  # it takes the arguments of `fun`
 
 
-def with_mapped_refs(
+def return_written_refs(
     flat: Callable[..., list[Any]], refs: Mapping[int, Ref], written: list[int]
 ) -> Callable[..., list[Any]]:
-    """A flat function of mutable arrays, at the indices `refs`, as one of their values: what it has written to them is
-    returned after its results, and their indices put into `written`."""
+    """Convert a flat function of mutable arrays, at the indices `refs`, to one of their values, which returns their new
+    values after its results and stores the indices of written ones in `written`."""
 
     def function(*values: Any) -> list[Any]:
         own = {i: Ref.of(values[i]) for i in refs}
@@ -114,10 +116,11 @@ def with_mapped_refs(
     return function
 
 
-def mapped_sharding(
+def get_axis_sharding(
     fun: Callable[..., Any], leaves: Sequence[Any], dims: Sequence[int | None], path: Callable[[int], str]
 ) -> NamedSharding | None:
-    """How types say that the mapped dimensions are split over Explicit axes: all that are split, alike."""
+    """Return the sharding of the mapped dimensions over Explicit axes, which must be the same for all arguments with
+    one."""
     found: dict[NamedSharding, int] = {}
     for i, (leaf, dim) in enumerate(zip(leaves, dims, strict=True)):
         if dim is None or not is_value(leaf):
@@ -129,7 +132,7 @@ def mapped_sharding(
     if len(found) > 1:
         (one, i), (other, j) = list(found.items())[:2]
         raise ShardingTypeError(
-            f"vmap of {name_of(fun)}: the mapped dimensions of arguments are split differently.",
+            f"vmap of {name_of(fun)}: the mapped dimensions of all arguments must be split alike.",
             received=f"{path(i)} over {one.spec[0]!r}, {path(j)} over {other.spec[0]!r}",
             fix=f"weft.sharding.reshard({path(j)}, spec)   with {one.spec[0]!r} for its mapped dimension",
             at=user_line(),
@@ -137,10 +140,10 @@ def mapped_sharding(
     return next(iter(found), None)
 
 
-def of_mapped(
+def hold_unmapped(
     function: Callable[..., Any], leaves: Sequence[Any], dims: Sequence[int | None]
 ) -> tuple[Callable[..., Any], list[Any], list[int | None]]:
-    """The function of the leaves that are mapped, those leaves, and their dims. The others are passed as they are: a
+    """Return the function of the mapped leaves, these leaves, and their dimensions. Others are passed unchanged: a
     number may be a size, or a static argument of a function that is called inside."""
     if None not in dims:
         return function, list(leaves), list(dims)
@@ -153,8 +156,8 @@ def of_mapped(
     return partial, [leaf for leaf, _ in mapped], [dim for _, dim in mapped]
 
 
-def checked_axes(fun: Callable[..., Any], in_axes: Any, out_axes: Any, caller: str = "vmap") -> Any:
-    """`in_axes`, a list as a tuple; an error if it or `out_axes` does not consist of ints and None."""
+def check_axes(fun: Callable[..., Any], in_axes: Any, out_axes: Any, caller: str = "vmap") -> Any:
+    """Return `in_axes`, a list as a tuple; raise if it or `out_axes` does not consist of ints and None."""
     if isinstance(in_axes, list):
         in_axes = tuple(in_axes)
     if not (in_axes is None or isinstance(in_axes, (int, tuple, dict)) or tree.leaves(in_axes)):
@@ -184,7 +187,7 @@ def _jax_text_of_axes(caller: str, word: str) -> str:
 def argument_axes(
     fun: Callable[..., Any], in_axes: Any, args: tuple[Any, ...], kwargs: dict[str, Any], caller: str = "vmap"
 ) -> list[int | None]:
-    """The axis of each leaf of `(args, kwargs)`; keyword arguments are mapped over their first axis."""
+    """Return the axis of each leaf of `(args, kwargs)`; keyword arguments are mapped over their first axis."""
     if isinstance(in_axes, tuple) and len(in_axes) != len(args):
         raise AxisSpecError(
             f"{caller} of {name_of(fun)}: in_axes has {len(in_axes)} entries for {len(args)} positional arguments.",
@@ -209,6 +212,7 @@ def argument_axes(
 def result_axes(
     fun: Callable[..., Any], out_axes: Any, out_tree: tree.PyTreeDef, caller: str = "vmap"
 ) -> list[int | None]:
+    """Return the axis of each leaf of the result."""
     try:
         return tree.flatten_axes("out_axes", out_tree, out_axes)
     except ValueError as error:
@@ -228,9 +232,10 @@ def _jax_text_of_prefix(caller: str, word: str, axes: Any, structure: tree.PyTre
     )
 
 
-def normalized(
+def normalize_axis(
     fun: Callable[..., Any], axis: int | None, leaf: Any, i: int, path: Callable[[int], str], caller: str = "vmap"
 ) -> int | None:
+    """Return a mapped axis counted from the front; raise if the argument does not have it."""
     if axis is None:
         return None
     aval = get_aval(leaf)
@@ -247,7 +252,7 @@ def normalized(
     return axis % aval.ndim
 
 
-def mapped_size(
+def get_axis_size(
     fun: Callable[..., Any],
     axes: Sequence[int | None],
     dims: Sequence[int | None],
@@ -257,7 +262,8 @@ def mapped_size(
     caller: str = "vmap",
     positional: int | None = None,
 ) -> Any:
-    """The one size of all mapped axes. The first `positional` leaves are those of positional arguments."""
+    """Return the size of all mapped axes; raise if they differ. The first `positional` leaves are those of positional
+    arguments."""
     sizes: dict[Any, list[int]] = {}
     for i, (dim, leaf) in enumerate(zip(dims, leaves, strict=True)):
         if dim is not None:
@@ -316,7 +322,7 @@ def _jax_text_of_sizes(caller: str, groups: dict[Any, list[tuple[int | None, str
 
 
 def split_batch(value: Any, axis: Axis) -> Any:
-    """A result that all elements have alike, one for each element, split as the mapped dimensions of arguments are."""
+    """Reshard a replicated batch of equal results like the mapped dimensions of the arguments."""
     if axis.sharding is None:
         return value
     aval: Any = get_aval(value)
@@ -327,7 +333,7 @@ def split_batch(value: Any, axis: Axis) -> Any:
 def move_batch_axis(
     fun: Callable[..., Any], value: Any, dim: int | None, wanted: int | None, axis: Axis, caller: str = "vmap"
 ) -> Any:
-    """A result with its batch dimension where `out_axes` wants it."""
+    """Move the batch dimension of a result to the axis in `out_axes`."""
     if wanted is None:
         if dim is not None:
             raise AxisSpecError(

@@ -14,7 +14,7 @@ from weft.api.custom import custom_vjp
 from weft.api.flat import structure_differences
 from weft.api.jit import jit
 from weft.api.jit_function import JitFunction
-from weft.api.shardings import constrained
+from weft.api.shardings import constrain
 from weft.api.stages import Traced
 from weft.api.vjp import vjp as pull_back
 from weft.base import dtypes, tree
@@ -259,7 +259,7 @@ class Exported:
             devices = devices or devices_of_call(self.fun_name, len(self._devices), arrays)
             renamed = dict(zip(self._devices, devices, strict=True))
             wanted = [move_to(s, renamed) for s in self._in_shardings]
-            arrays = [a if s is None else constrained(a, s) for a, s in zip(arrays, wanted, strict=True)]
+            arrays = [a if s is None else constrain(a, s) for a, s in zip(arrays, wanted, strict=True)]
         present = [a for a, aval in zip(arrays, self.in_avals, strict=True) if not is_empty(aval)]
         alone = context.trace is EVALUATION and len(present) == len(arrays) and not self._devices
         function = self._for_all_sizes if sizes and alone else self._function(sizes, devices)
@@ -508,7 +508,7 @@ def _derivative(
         _, pull = pull_back(differentiable, *(leaves[i] for i in chosen))
         found = iter(pull([c for c, t in zip(cotangents, tangents, strict=True) if t]))
         cts = [next(found) if i in chosen else np.zeros(t.shape, float0) for i, t in enumerate(in_avals)]
-        return tuple(ct if s is None else constrained(ct, s) for ct, s in zip(cts, split_ins, strict=True))
+        return tuple(ct if s is None else constrain(ct, s) for ct, s in zip(cts, split_ins, strict=True))
 
     structs = [ShapeDtypeStruct.like(t) for t in in_avals]
     structs += [ShapeDtypeStruct.like(t.cotangent().strong()) for t in out_avals]

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.api.shardings import as_sharding, checked, constrained, split_like, split_result
+from weft.api.shardings import as_sharding, check_sharding, constrain, split_like, split_result
 from weft.base import conversion, dtypes
 from weft.base.arguments import index, indices, parts, sequence
 from weft.base.errors import (
@@ -126,8 +126,8 @@ def constrain_sharding(x: Array, sharding: Any, caller: str) -> Array:
     """Constrain a computed array to a sharding; `caller` names the function in error messages."""
     wanted = as_sharding(sharding, caller, "sharding")
     assert wanted is not None
-    checked(wanted, x.shape, f"{caller}: {x.aval.short()}")
-    return constrained(x, wanted)
+    check_sharding(wanted, x.shape, f"{caller}: {x.aval.short()}")
+    return constrain(x, wanted)
 
 
 def full_like(

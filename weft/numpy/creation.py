@@ -13,7 +13,7 @@ import numpy as np
 
 from weft import lax
 from weft.api.devices import device_put
-from weft.api.shardings import explicit_sharding, split_like, typed_result
+from weft.api.shardings import cast_result, explicit_sharding, split_like
 from weft.base import conversion, dtypes
 from weft.base.arguments import described
 from weft.base.errors import ArgumentError, ArgumentTypeError, NotSupportedError
@@ -183,7 +183,7 @@ def put_array(x: Array, device: Any, out_sharding: Any = None) -> Array:
         raise ArgumentError("Pass device or out_sharding, not both.", received=f"{device!r} and {out_sharding!r}")
     left_open = isinstance(out_sharding, NamedSharding) and type_sharding(out_sharding, x.ndim) is None
     if out_sharding is not None and not left_open:
-        return typed_result(x, explicit_sharding(out_sharding, "An array"), "An array")
+        return cast_result(x, explicit_sharding(out_sharding, "An array"), "An array")
     where = out_sharding if device is None else device
     if isinstance(where, PartitionSpec):
         where = NamedSharding(current_mesh("An array that is put by a PartitionSpec"), where)
