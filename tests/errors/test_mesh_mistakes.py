@@ -49,7 +49,10 @@ ROWS: list[tuple[Callable[[], Any], str]] = [
         "predicate varies",
     ),
     (lambda: mapped(lambda a: lax.with_sharding_constraint(a, P("x")))(X), "each device has its own part along it"),
-    (lambda: weft.jit(lambda a: a, in_shardings=NamedSharding(mesh(), P("x")))(put("y")), "must have the sharding in in_shardings"),
+    (
+        lambda: weft.jit(lambda a: a, in_shardings=NamedSharding(mesh(), P("x")))(put("y")),
+        "must have the sharding in in_shardings",
+    ),
     (lambda: weft.jit(lambda a: a, out_shardings=[NamedSharding(mesh(), P())] * 2)(X), "must be a prefix"),
     (
         lambda: weft.jit(lambda a: lax.with_sharding_constraint(a, P("x")))(X),

@@ -37,7 +37,9 @@ def test_arguments_are_put_where_in_shardings_say(mesh: Mesh) -> None:
         result = f(x, 2, 1.0)
         assert result.sharding == where
         onp.testing.assert_array_equal(result, A * 2 + 1)
-    with pytest.raises(ArgumentError, match=r"(?s)jit of <lambda>: argument x must have the sharding.*device_put\(x, sharding\)"):
+    with pytest.raises(
+        ArgumentError, match=r"(?s)jit of <lambda>: argument x must have the sharding.*device_put\(x, sharding\)"
+    ):
         f(weft.device_put(A, NamedSharding(mesh, P("y"))), 2, 1.0)
     with pytest.raises(ArgumentError, match=r"argument x of type f32\[\] cannot be split so: .* has entries for 1"):
         f(onp.ones((), onp.float32), 2, 1.0)
