@@ -38,14 +38,10 @@ NOT_YET_WRAPPED = {
     ROOT / "docs" / "design" / f"{name}.md"
     for name in [
         "asynchrony",
-        "checkpointing",
-        "data",
         "devices",
         "gpu",
         "jit",
         "keras",
-        "keras_training",
-        "modules",
         "primitive",
         "processes",
         "robustness",
