@@ -12,7 +12,7 @@ import weft
 import weft.numpy as np
 from weft.base.errors import ShardingTypeError
 from weft.checkpointing import save
-from weft.primitives.movement.sharding_constraint import left_to_compiler
+from weft.primitives.movement.sharding_constraint import drop_sharding
 from weft.sharding import Mesh, NamedSharding, PartitionSpec as P
 
 A = onp.arange(128, dtype=onp.float32).reshape(8, 16) / 50
@@ -123,6 +123,6 @@ def test_devices_have_their_own_terms_outside_of_programs() -> None:
         assert product.sharding.spec == U
         onp.testing.assert_allclose(product.addressable_shards[0].data, A[:2, :8] @ B[:8], rtol=1e-5)
         onp.testing.assert_allclose(product.addressable_shards[1].data, A[:2, 8:] @ B[8:], rtol=1e-5)
-        left = left_to_compiler(product)
+        left = drop_sharding(product)
         assert left.aval.is_plain
         onp.testing.assert_allclose(left.addressable_shards[0].data, (A @ B)[:2], rtol=1e-5)

@@ -20,7 +20,7 @@ from weft.ir.context import EVALUATION, context, with_aval
 from weft.ir.types import ShapeDtypeStruct, get_aval
 from weft.primitives.control.call import jit as jit_primitive
 from weft.primitives.movement.device_put import device_put as device_put_primitive
-from weft.primitives.movement.sharding_constraint import left_to_compiler, reshard as reshard_primitive
+from weft.primitives.movement.sharding_constraint import drop_sharding, reshard as reshard_primitive
 from weft.runtime.array import PlacedArray
 from weft.runtime.sharded import ShardedArray, resharded
 from weft.sharding.current import current_mesh
@@ -314,7 +314,7 @@ def split_result(function: Callable[..., Any], out_sharding: Any, *args: Any, **
 
         jaxpr = stage_subjaxpr(staged, [get_aval(a) for a in arrays], name=function.__name__)
         return tree.unflatten(found[0], jit_primitive(*arrays, jaxpr=jaxpr, name=function.__name__))
-    values = [left_to_compiler(v) if isinstance(v, Array) else v for v in values]
+    values = [drop_sharding(v) if isinstance(v, Array) else v for v in values]
     args, kwargs = tree.unflatten(structure, values)
     return tree.map(lambda x: cast_result(x, sharding, function.__name__), function(*args, **kwargs))
 

@@ -14,7 +14,7 @@ from weft.ir.higher_order import check_operands
 from weft.ir.jaxpr import Equation, Jaxpr, Literal, Var
 from weft.ir.nans import allows_nans, check_finite, checks_for_nans
 from weft.ir.types import ArrayType, get_aval
-from weft.ir.varying import in_state
+from weft.ir.varying import cast_to_state
 
 
 def last_uses(jaxpr: Jaxpr) -> list[tuple[Var, ...]]:
@@ -54,7 +54,7 @@ def replay(jaxpr: Jaxpr, *args: Any) -> list[Any]:
     finally:
         context.source, context.stack = source, stack
     results = [literal(a) if type(a) is Literal else values[a] for a in jaxpr.outvars]
-    return [r if a.aval.is_plain else in_state(r, a.aval) for r, a in zip(results, jaxpr.outvars, strict=True)]
+    return [r if a.aval.is_plain else cast_to_state(r, a.aval) for r, a in zip(results, jaxpr.outvars, strict=True)]
 
 
 def literal(atom: Literal) -> Any:

@@ -83,7 +83,7 @@ def apply_casts(value: Any, casts: Sequence[Cast]) -> Any:
     return value
 
 
-def in_state(value: Any, aval: Type) -> Any:
+def cast_to_state(value: Any, aval: Type) -> Any:
     """Cast a value to the state of type `aval` along manual axes, as far as that needs no communication."""
     if aval.is_plain:
         return value

@@ -9,7 +9,7 @@ from weft.base import dtypes
 from weft.ir.interpreter import replay
 from weft.ir.jaxpr import Jaxpr
 from weft.ir.types import get_aval
-from weft.ir.varying import in_state, manual_state
+from weft.ir.varying import cast_to_state, manual_state
 from weft.primitives.elementwise.convert import convert_element_type
 from weft.trace.closed import stage_subjaxpr
 
@@ -54,7 +54,7 @@ def with_carry_types(jaxpr: Jaxpr, first: int, types: Sequence[Any]) -> Jaxpr:
 
 def convert_type(value: Any, aval: Any) -> Any:
     """Convert a value to a type of the same shape, including its weakness."""
-    value = in_state(value, aval)
+    value = cast_to_state(value, aval)
     if get_aval(value) == aval:
         return value
     return convert_element_type(value, new_dtype=aval.dtype, weak_type=aval.weak_type)
@@ -77,7 +77,7 @@ def fix_carry_types(
         if len(outs) == len(types) and any(
             manual_state(b) is not manual_state(a) for a, b in zip(types, outs, strict=True)
         ):
-            wider = [in_state(x, merge_types(a, b)) for x, a, b in zip(init, types, outs, strict=True)]
+            wider = [cast_to_state(x, merge_types(a, b)) for x, a, b in zip(init, types, outs, strict=True)]
             if any(get_aval(x) != a for x, a in zip(wider, types, strict=True)):
                 init = wider
                 continue

@@ -15,7 +15,7 @@ from weft.base.tracebacks import boundary
 from weft.ir.context import EVALUATION, context
 from weft.ir.interpreter import replay
 from weft.ir.types import get_aval
-from weft.ir.varying import in_state
+from weft.ir.varying import cast_to_state
 from weft.lax.bodies import trace_body
 from weft.lax.body_types import merge_types
 from weft.lax.control_flow import flatten_argument
@@ -57,7 +57,9 @@ def custom_linear_solve(
 
     operator, operator_constants, _ = stage_function(matvec, "matvec")
     while True:  # results that the operator makes vary along manual axes vary in the system
-        wider = [in_state(x, merge_types(get_aval(x), v.aval)) for x, v in zip(leaves, operator.outvars, strict=True)]
+        wider = [
+            cast_to_state(x, merge_types(get_aval(x), v.aval)) for x, v in zip(leaves, operator.outvars, strict=True)
+        ]
         if [get_aval(x) for x in wider] == types:
             break
         leaves, types = wider, [get_aval(x) for x in wider]

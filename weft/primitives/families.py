@@ -192,7 +192,7 @@ class Composite(Primitive):
         return list(result) if self.multiple_results else [result]
 
 
-def wide(x: np.ndarray) -> np.ndarray:
+def widen(x: np.ndarray) -> np.ndarray:
     """Convert the operand to the dtype in which reductions and contractions accumulate."""
     wider = dtypes.accumulation_dtype(x.dtype)
     return x if wider == x.dtype else x.astype(wider)

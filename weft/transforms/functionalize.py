@@ -20,7 +20,7 @@ from weft.ir.interpreter import last_uses, literal, replay
 from weft.ir.jaxpr import Equation, Jaxpr, Literal, drop_dead, subjaxprs
 from weft.ir.nans import allows_nans, can_be
 from weft.ir.types import ArrayType, Type, array_type, get_aval
-from weft.ir.varying import in_state
+from weft.ir.varying import cast_to_state
 from weft.primitives.control.call import Call
 from weft.primitives.control.check import CHECK, check, drop_checks, split_operands, without_checks
 from weft.primitives.control.cond import cond
@@ -111,11 +111,11 @@ class Run:
         self.sites, self.code = merged, code if first is None else where(first, code, self.code)
         rest = iter(values)
         for i, slot in zip(indices, sites.slots, strict=True):
-            new = [strong(next(rest)) for _ in slot]
+            new = [drop_weak_type(next(rest)) for _ in slot]
             if i == len(self.slots):
                 self.slots.append(new)
             elif first is not None:
-                self.slots[i] = [where(wide(first, n), n, o) for n, o in zip(new, self.slots[i], strict=True)]
+                self.slots[i] = [where(broadcast_mask(first, n), n, o) for n, o in zip(new, self.slots[i], strict=True)]
 
     # -- equations -------------------------------------------------------------------------------------------------
 
@@ -148,12 +148,12 @@ class Run:
             aval: Any = equation.invars[1].aval
             if can_be("inf", aval):  # divisors that are integers are checked by the function that the user called
                 zero = eq(operands[1], np.zeros((), aval.dtype))
-                self.fail(reduce_any(zero), DIVISION, "", None, [], line(equation))
+                self.fail(reduce_any(zero), DIVISION, "", None, [], get_line(equation))
         if NAN in self.kinds and equation.invars and not allows_nans(equation.stack):
             if "nan" in primitive.introduced(equation.params, intended=False):
                 for v, result in zip(equation.outvars, results, strict=True):
                     if can_be("nan", v.aval):
-                        self.fail(reduce_any(ne(result, result)), NAN, primitive.name, None, [], line(equation))
+                        self.fail(reduce_any(ne(result, result)), NAN, primitive.name, None, [], get_line(equation))
         return results
 
     def check(self, equation: Equation, operands: Sequence[Any]) -> Sequence[Any]:
@@ -165,15 +165,15 @@ class Run:
                 check(*operands, **params)
             return []
         value, shown, masks = split_operands(operands, params)
-        bad = failing(value, params)
+        bad = find_failures(value, params)
         for mask in masks:
-            bad = and_(bad, wide(mask, bad))
+            bad = and_(bad, broadcast_mask(mask, bad))
         if kind == CHECK_FAILED:
             outputs = [select_first(bad, v) for v in shown] if get_aval(bad).shape else list(shown)  # type: ignore[attr-defined]
             outputs[0] = where(reduce_any(bad), outputs[0], np.array(0, _INT))
             self.merge(params["about"], outputs)
         elif kind == DIVISION:
-            self.fail(reduce_any(bad), kind, "", None, [], line(equation))
+            self.fail(reduce_any(bad), kind, "", None, [], get_line(equation))
         else:
             axis, shape, window = params["about"]
             wide_window = f" and {window} elements from there on do not fit" if window != 1 else ""
@@ -181,7 +181,7 @@ class Run:
                 f"out-of-bounds indexing for array of shape {tuple(shape)}: index {{}} is out of bounds for axis {axis}"
                 f" with size {shape[axis]}{wide_window}."
             )
-            self.fail(reduce_any(bad), kind, text, None, [select_first(bad, value)], line(equation))
+            self.fail(reduce_any(bad), kind, text, None, [select_first(bad, value)], get_line(equation))
         return []
 
     # -- operations that run sub-jaxprs ----------------------------------------------------------------------------
@@ -194,16 +194,16 @@ class Run:
     def call(self, equation: Equation, operands: Sequence[Any]) -> Sequence[Any]:
         inner = functionalize(equation.params["jaxpr"], self.kinds)
         if inner is None:
-            return self.silent(equation, operands)
+            return self.bind_unchecked(equation, operands)
         params = {k: v for k, v in equation.params.items() if k != "donated"}
         results = context.trace.process(equation.primitive, operands, {**params, "jaxpr": inner.jaxpr})
         return self.split(results, len(equation.outvars), inner.sites)
 
-    def silent(self, equation: Equation, operands: Sequence[Any]) -> Sequence[Any]:
+    def bind_unchecked(self, equation: Equation, operands: Sequence[Any]) -> Sequence[Any]:
         """Bind an operation with the checks inside removed, because they are reported elsewhere or cannot fail."""
         return context.trace.process(equation.primitive, operands, without_checks(equation).params)
 
-    def apart(self, jaxpr: Jaxpr, equation: Equation, operands: Sequence[Any]) -> Sequence[Any]:
+    def bind_beside(self, jaxpr: Jaxpr, equation: Equation, operands: Sequence[Any]) -> Sequence[Any]:
         """Bind an operation with derivative rules of its own, which accept no further results: its errors are computed
         beside it, by the jaxpr that it calls. Common subexpressions are merged in compilation."""
         inner = functionalize(jaxpr, self.kinds)
@@ -211,7 +211,7 @@ class Run:
             count = len(jaxpr.outvars)
             live = [i >= count for i in range(len(inner.jaxpr.outvars))]
             self.merge(inner.sites, replay(drop_dead(inner.jaxpr, live)[0], *operands))
-        return self.silent(equation, operands)
+        return self.bind_unchecked(equation, operands)
 
     def custom(self, equation: Equation, operands: Sequence[Any]) -> Sequence[Any]:
         """Report the checks of the function, not those of a forward rule that calls it once more. A backward rule has
@@ -226,20 +226,20 @@ class Run:
                     lambda nonzero: drop_checks(rule.forward(nonzero)), rule.backward, rule.name, len(jaxpr.outvars)
                 )
             equation = equation.replace(params={**equation.params, "rule": quiet})
-        return self.apart(jaxpr, equation, operands)
+        return self.bind_beside(jaxpr, equation, operands)
 
     def lanes(self, equation: Equation, operands: Sequence[Any]) -> Sequence[Any]:
         lane: Lane = equation.params["lane"]
         primitive: Any = equation.primitive
         quiet = Lane(drop_checks(lane.jaxpr), lane.axes, lane.batched, lane.forced)
         equation = equation.replace(params=primitive.make_params(quiet, equation.params["name"]))
-        return self.apart(lane.over_all()[0], equation, operands)
+        return self.bind_beside(lane.over_all()[0], equation, operands)
 
     def cond(self, equation: Equation, operands: Sequence[Any]) -> Sequence[Any]:
         branches = equation.params["branches"]
         found = [functionalize(b, self.kinds) for b in branches]
         if not any(found):
-            return self.silent(equation, operands)
+            return self.bind_unchecked(equation, operands)
         count = len(equation.outvars)
         sites, _, _ = union([f.sites for f in found if f is not None])
 
@@ -251,13 +251,13 @@ class Run:
                 results = replay(drop_checks(branch) if inner is None else inner.jaxpr, *args)
                 for k, other in enumerate(found):
                     if other is not None:
-                        run.merge(other.sites, results[count:] if k == i else empty(other.sites))
+                        run.merge(other.sites, results[count:] if k == i else empty_outputs(other.sites))
                 return [*results[:count], *run.outputs()]
 
             return stage_subjaxpr(function, branch.in_avals, name=branch.name)
 
         new = [reporting(i) for i in range(len(branches))]
-        results = context.trace.process(equation.primitive, operands, {"branches": same_states(new)})
+        results = context.trace.process(equation.primitive, operands, {"branches": equalize_states(new)})
         return self.split(results, count, sites)
 
     def carry_errors(
@@ -272,7 +272,7 @@ class Run:
             code, *values = args[-count:]
             run = Run(self.kinds, sites, code, values)
             results = body(run, args[:-count])
-            outputs = [in_state(v, t) for v, t in zip(run.outputs(), carried, strict=True)]
+            outputs = [cast_to_state(v, t) for v, t in zip(run.outputs(), carried, strict=True)]
             return [*results, *outputs]
 
         staged = stage_subjaxpr(function, [*types, *carried], name=name)
@@ -285,11 +285,11 @@ class Run:
         params = equation.params
         inner = functionalize(params["jaxpr"], self.kinds)
         if inner is None:
-            return self.silent(equation, operands)
+            return self.bind_unchecked(equation, operands)
         first, carry = params["num_consts"] + params["num_carry"], params["num_carry"]
         count = len(equation.outvars)
         body, start = self.carry_errors(
-            inner.sites, self.one(inner, count), params["jaxpr"].in_avals, params["jaxpr"].name
+            inner.sites, self.iteration_body(inner, count), params["jaxpr"].in_avals, params["jaxpr"].name
         )
         errors = len(start)
         invars, outvars = body.invars, body.outvars
@@ -305,21 +305,21 @@ class Run:
         self.merge(inner.sites, results[carry : carry + errors])
         return [*results[:carry], *results[carry + errors :]]
 
-    def one(self, inner: Functional, count: int) -> Callable[[Run, Sequence[Any]], Sequence[Any]]:
+    def iteration_body(self, inner: Functional, count: int) -> Callable[[Run, Sequence[Any]], Sequence[Any]]:
         """Return the body of one iteration, which keeps the first failure of all iterations."""
 
         def body(run: Run, args: Sequence[Any]) -> Sequence[Any]:
             results = replay(inner.jaxpr, *args)
-            run.again(results[count:])
+            run.merge_iteration(results[count:])
             return results[:count]
 
         return body
 
-    def again(self, outputs: Sequence[Any]) -> None:
+    def merge_iteration(self, outputs: Sequence[Any]) -> None:
         """Merge the errors that another iteration found at the same sites."""
         first = eq(self.code, np.array(0, _INT))
         new, old = list(outputs), self.outputs()
-        code, *values = [where(wide(first, o), n, o) for n, o in zip(new, old, strict=True)]
+        code, *values = [where(broadcast_mask(first, o), n, o) for n, o in zip(new, old, strict=True)]
         self.code = code
         rest = iter(values)
         self.slots = [[next(rest) for _ in slot] for slot in self.slots]
@@ -327,9 +327,9 @@ class Run:
     def repeat(self, equation: Equation, operands: Sequence[Any]) -> Sequence[Any]:
         inner = functionalize(equation.params["jaxpr"], self.kinds)
         if inner is None:
-            return self.silent(equation, operands)
+            return self.bind_unchecked(equation, operands)
         jaxpr, count = equation.params["jaxpr"], len(equation.outvars)
-        body, start = self.carry_errors(inner.sites, self.one(inner, count), jaxpr.in_avals, jaxpr.name)
+        body, start = self.carry_errors(inner.sites, self.iteration_body(inner, count), jaxpr.in_avals, jaxpr.name)
         results = context.trace.process(equation.primitive, [*operands, *start], {**equation.params, "jaxpr": body})
         return self.split(results, count, inner.sites)
 
@@ -341,7 +341,7 @@ class Run:
         cond_jaxpr, body_jaxpr = params["cond_jaxpr"], params["body_jaxpr"]
         condition, body = functionalize(cond_jaxpr, self.kinds), functionalize(body_jaxpr, self.kinds)
         if condition is None and body is None:
-            return self.silent(equation, operands)
+            return self.bind_unchecked(equation, operands)
         count = len(equation.outvars)
         parts = [f.sites for f in (body, condition) if f is not None]
         sites, _, _ = union(parts)
@@ -353,10 +353,10 @@ class Run:
             if body is not None:
                 carry = list(found.split(carry, count, body.sites))
             if condition is None:
-                run.again(found.outputs())
+                run.merge_iteration(found.outputs())
                 return carry
             holds = found.split(replay(condition.jaxpr, *args[:first], *carry), 1, condition.sites)
-            run.again(found.outputs())
+            run.merge_iteration(found.outputs())
             return [*carry, *holds]
 
         carry = list(operands[second:])
@@ -365,14 +365,14 @@ class Run:
             outputs = replay(condition.jaxpr, *operands[:first], *carry)
             before = Run(self.kinds)
             for others in parts[:-1]:
-                before.merge(others, empty(others))
+                before.merge(others, empty_outputs(others))
             carry += before.split(outputs, 1, condition.sites)
             types.append(cond_jaxpr.outvars[0].aval)
         looped, start = self.carry_errors(sites, iteration, types, body_jaxpr.name)
         if condition is not None:
-            start = [in_state(v, t) for v, t in zip(before.outputs(), looped.in_avals[-len(start) :], strict=True)]
+            start = [cast_to_state(v, t) for v, t in zip(before.outputs(), looped.in_avals[-len(start) :], strict=True)]
             consts = operands[:second]
-            test = holds_last(looped.in_avals[second:], count)
+            test = make_condition(looped.in_avals[second:], count)
             new = {"cond_jaxpr": test, "cond_nconsts": 0, "body_jaxpr": looped, "body_nconsts": second}
         else:
             consts = [*operands[:first], *operands[:second]]
@@ -390,12 +390,12 @@ class Run:
         with in_scope(params):
             inner = functionalize(params["jaxpr"], self.kinds)
             if inner is None:
-                return self.silent(equation, operands)
+                return self.bind_unchecked(equation, operands)
             count = len(equation.outvars)
 
             def function(*args: Any) -> list[Any]:
                 results = replay(inner.jaxpr, *args)
-                return [*results[:count], *(leading(r) for r in results[count:])]
+                return [*results[:count], *(add_leading_axis(r) for r in results[count:])]
 
             body = stage_subjaxpr(function, params["jaxpr"].in_avals, name=params["jaxpr"].name)
         specs = (*params["out_specs"], *[PartitionSpec(axes)] * (len(body.outvars) - count))
@@ -419,22 +419,22 @@ _RULES: tuple[tuple[type, Callable[..., Sequence[Any]]], ...] = (
 )
 
 
-def line(equation: Equation) -> str | None:
+def get_line(equation: Equation) -> str | None:
     """Return the user's line of an equation, as messages show it."""
     return None if equation.source is None else equation.source.describe()
 
 
-def empty(sites: Sites) -> list[Any]:
+def empty_outputs(sites: Sites) -> list[Any]:
     """Return the outputs of a program that did not run: no failure, and zeros."""
     return [np.zeros((), _INT), *(zeros(t) for t in sites.types)]
 
 
-def holds_last(types: Sequence[Type], index: int) -> Jaxpr:
+def make_condition(types: Sequence[Type], index: int) -> Jaxpr:
     """Return the condition of a loop that carries the condition's value as argument `index`."""
     return stage_subjaxpr(lambda *args: [args[index]], types, name="condition")
 
 
-def same_states(branches: Sequence[Jaxpr]) -> tuple[Jaxpr, ...]:
+def equalize_states(branches: Sequence[Jaxpr]) -> tuple[Jaxpr, ...]:
     """Cast the results of branches so that they vary along the same manual axes: those of any of them."""
     from_all = [[b.out_avals[i] for b in branches] for i in range(len(branches[0].outvars))]
     wanted = [next((t for t in types if not t.is_plain), types[0]) for types in from_all]
@@ -443,14 +443,14 @@ def same_states(branches: Sequence[Jaxpr]) -> tuple[Jaxpr, ...]:
 
     def cast(branch: Jaxpr) -> Jaxpr:
         def function(*args: Any) -> list[Any]:
-            return [in_state(r, t) for r, t in zip(replay(branch, *args), wanted, strict=True)]
+            return [cast_to_state(r, t) for r, t in zip(replay(branch, *args), wanted, strict=True)]
 
         return stage_subjaxpr(function, branch.in_avals, name=branch.name)
 
     return tuple(cast(b) for b in branches)
 
 
-def failing(value: Any, params: Any) -> Any:
+def find_failures(value: Any, params: Any) -> Any:
     """Return which elements fail a check, as a mask."""
     if params["kind"] in ("user", "debug"):
         return not_(value)
@@ -469,19 +469,19 @@ def reduce_any(flags: Any) -> Any:
     return reduce_or(flags, axes=tuple(range(rank))) if rank else flags
 
 
-def strong(value: Any) -> Any:
+def drop_weak_type(value: Any) -> Any:
     """Convert a value to the type that is not weak."""
     aval: Any = get_aval(value)
     return convert_element_type(value, new_dtype=aval.dtype) if aval.weak_type else value
 
 
-def wide(mask: Any, like: Any) -> Any:
+def broadcast_mask(mask: Any, like: Any) -> Any:
     """Broadcast a mask for the leading dimensions of an array to all of its dimensions."""
     shape, rank = get_aval(like).shape, len(get_aval(mask).shape)  # type: ignore[attr-defined]
     return broadcast_in_dim(mask, shape=shape, broadcast_dimensions=tuple(range(rank))) if len(shape) > rank else mask
 
 
-def leading(value: Any) -> Any:
+def add_leading_axis(value: Any) -> Any:
     """Insert a leading dimension of size 1."""
     aval: ArrayType = get_aval(value)  # type: ignore[assignment]
     dims = tuple(range(1, 1 + aval.ndim))

@@ -14,7 +14,7 @@ from weft.ir.primitive import Primitive
 from weft.ir.tangents import instantiate
 from weft.ir.types import Type, get_aval
 from weft.ir.zeros import Zero
-from weft.primitives.movement.sharding_constraint import in_type
+from weft.primitives.movement.sharding_constraint import cast_to_type
 from weft.trace.closed import stage_subjaxpr
 from weft.trace.tracer import Tracer
 
@@ -146,7 +146,7 @@ def _jvp_jaxpr(jaxpr: Jaxpr, nonzero: tuple[bool, ...], force: tuple[bool, ...])
         outs, out_tangents = jvp_flat(lambda *a: replay(jaxpr, *a), primals, tangents)
         nonzero_out.extend(type(t) is not Zero or f for t, f in zip(out_tangents, force, strict=True))
         live = [(t, v.aval.tangent()) for t, v, n in zip(out_tangents, jaxpr.outvars, nonzero_out, strict=True) if n]
-        return [*outs, *(in_type(instantiate(t), aval) for t, aval in live)]
+        return [*outs, *(cast_to_type(instantiate(t), aval) for t, aval in live)]
 
     result = stage_subjaxpr(function, [*jaxpr.in_avals, *tangent_types], name=jaxpr.name)
     return result, tuple(nonzero_out)

@@ -67,7 +67,7 @@ class Masked(NamedTuple):
         return self.choices if any(choice.is_same(c) for c in self.choices) else (*self.choices, choice)
 
 
-def plain(cotangent: Any) -> Any:
+def apply_choices(cotangent: Any) -> Any:
     """Convert a cotangent to the form that transpose rules take, an array or `Zero`."""
     return cotangent.plain() if type(cotangent) is Masked else cotangent
 
@@ -79,7 +79,7 @@ def add_cotangents(before: Any, cotangent: Any) -> Any:
         if common:
             value = accumulate(before.within(common), cotangent.within(common))
             return Masked(value, common, before.exact and cotangent.exact)
-    return accumulate(plain(before), plain(cotangent))
+    return accumulate(apply_choices(before), apply_choices(cotangent))
 
 
 def mask_result(equation: Equation, cotangents: Sequence[Any], operands: Sequence[Any]) -> Masked | None:

@@ -15,11 +15,19 @@ from weft.ir.primitive import missing
 from weft.ir.tangents import instantiate
 from weft.ir.types import ArrayType, Type, get_aval
 from weft.ir.zeros import Linear, Zero
-from weft.primitives.movement.sharding_constraint import in_type, left_to_compiler, reshard, split_as
+from weft.primitives.movement.sharding_constraint import cast_to_type, drop_sharding, reshard, split_as
 from weft.sharding.shardings import NamedSharding
 from weft.sharding.spec import PartitionSpec
 from weft.trace.closed import stage_subjaxpr
-from weft.transforms.masked import Masked, add_cotangents, mask_arguments, mask_operands, mask_result, open_call, plain
+from weft.transforms.masked import (
+    Masked,
+    add_cotangents,
+    apply_choices,
+    mask_arguments,
+    mask_operands,
+    mask_result,
+    open_call,
+)
 
 
 def backward(
@@ -35,7 +43,7 @@ def backward(
     first; then the linear equations are transposed in reverse order. Cotangents of `unwanted` arguments are not
     computed.
     """
-    return list(map(plain, _backward(jaxpr, constants, args, cotangents, unwanted)))
+    return list(map(apply_choices, _backward(jaxpr, constants, args, cotangents, unwanted)))
 
 
 def _backward(
@@ -128,7 +136,7 @@ class _Backward:
             elif (inner := open_call(equation, cotangents)) is not None:
                 results = _backward(inner, inner.consts, operands, cotangents)
             else:
-                results = _transpose(equation, list(map(plain, cotangents)), operands)
+                results = _transpose(equation, list(map(apply_choices, cotangents)), operands)
                 results = mask_arguments(equation, operands, results)
             for operand, ct in zip(equation.invars, results, strict=True):
                 self.add(operand, ct)
@@ -152,8 +160,8 @@ def _transpose(equation: Equation, cotangents: Sequence[Any], operands: Sequence
     ):
         # Transpose with plain types: the sum of a contraction over a split dimension is determined by the type of the
         # operand whose cotangent it is, and zeros next to a cotangent would be added once for each device otherwise.
-        cts = [ct if type(ct) is Zero else left_to_compiler(ct) for ct in cotangents]
-        args = [Linear(_unsplit(o.aval)) if type(o) is Linear else left_to_compiler(o) for o in operands]
+        cts = [ct if type(ct) is Zero else drop_sharding(ct) for ct in cotangents]
+        args = [Linear(_unsplit(o.aval)) if type(o) is Linear else drop_sharding(o) for o in operands]
         found = primitive.transpose(cts if primitive.multiple_results else cts[0], *args, **equation.params)
         mesh = next(m for m in map(_mesh, (*equation.invars, *equation.outvars)) if m is not None)
         found = [_whole(ct, v.aval, mesh) for ct, v in zip(found, equation.invars, strict=True)]
@@ -245,7 +253,7 @@ def _transpose_jaxpr(
         outs = [ct for ct, n in zip(backward(jaxpr, jaxpr.consts, args, cts), linear, strict=True) if n]
         nonzero_out.extend(type(ct) is not Zero or f for ct, f in zip(outs, force, strict=True))
         types = [v.aval.cotangent() for v, n in zip(jaxpr.invars, linear, strict=True) if n]
-        return [in_type(instantiate(ct), t) for ct, t, n in zip(outs, types, nonzero_out, strict=True) if n]
+        return [cast_to_type(instantiate(ct), t) for ct, t, n in zip(outs, types, nonzero_out, strict=True) if n]
 
     result = stage_subjaxpr(function, [*held, *incoming], name=jaxpr.name, takes_refs=takes_refs)
     return result, tuple(nonzero_out)

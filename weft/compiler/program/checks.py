@@ -13,7 +13,7 @@ from weft.base.source import Location
 from weft.compiler.program.block import Block
 from weft.compiler.program.ir import Branch, Call, FrameRegister
 from weft.ir.jaxpr import Equation
-from weft.primitives.control.check import reason
+from weft.primitives.control.check import make_error
 
 if TYPE_CHECKING:
     from weft.compiler.program.build import Builder
@@ -51,7 +51,7 @@ def build_trap(builder: Builder, block: Block, equation: Equation) -> None:
 
     def call(*arrays: np.ndarray, out: Sequence[np.ndarray], iterations: Sequence[int]) -> None:
         named = [(loop.describe(), iteration) for loop, iteration in zip(loops, iterations, strict=True)]
-        error = reason(*arrays, iterations=named, **params)
+        error = make_error(*arrays, iterations=named, **params)
         if error is not None:
             raise error
 

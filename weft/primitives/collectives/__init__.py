@@ -17,12 +17,12 @@ from weft.primitives.collectives.gathers import (
     reduce_scatter as reduce_scatter,
 )
 from weft.primitives.collectives.members import (
-    alike as alike,
     by_group as by_group,
     combine_tree as combine_tree,
     gather_rows as gather_rows,
     merge_dims as merge_dims,
     own_slices as own_slices,
+    repeat_rows as repeat_rows,
     split_dim as split_dim,
     stack_members as stack_members,
     sum_copies as sum_copies,

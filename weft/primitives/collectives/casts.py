@@ -10,7 +10,7 @@ from weft.base.errors import ShardingTypeError
 from weft.ir.kinds import ManualCast
 from weft.ir.primitive import Axis, Params, primitive
 from weft.ir.types import ArrayType
-from weft.ir.varying import in_state
+from weft.ir.varying import cast_to_state
 from weft.primitives.collectives.base import Collective, Names
 from weft.primitives.collectives.reductions import psum
 from weft.sharding.factors import AxisFactors, elementwise
@@ -57,7 +57,7 @@ class Cast(Collective, ManualCast):
         return (self(args[0], axes=rest) if rest else args[0]), dims[0]
 
     def transpose(self, cotangent: Any, x: Any, *, axes: Names) -> Sequence[Any]:
-        return [in_state(cotangent, x.aval.cotangent())]
+        return [cast_to_state(cotangent, x.aval.cotangent())]
 
     def samples(self) -> Any:
         return iter(())  # they mean something inside of shard_map only, whose laws cover them
@@ -91,7 +91,9 @@ class reduced_vary_cast(Cast):
 
     def transpose(self, cotangent: Any, x: Any, *, axes: Names) -> Sequence[Any]:
         return [
-            vary_unreduced_cast(in_state(cotangent, x.aval.with_placement(manual=varying_state(x, axes))), axes=axes)
+            vary_unreduced_cast(
+                cast_to_state(cotangent, x.aval.with_placement(manual=varying_state(x, axes))), axes=axes
+            )
         ]
 
 

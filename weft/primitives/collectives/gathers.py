@@ -9,7 +9,7 @@ import numpy as np
 
 from weft.ir.primitive import Axis, Params, primitive
 from weft.ir.types import ArrayType
-from weft.ir.varying import in_state
+from weft.ir.varying import cast_to_state
 from weft.primitives.collectives.base import (
     Collective,
     Groups,
@@ -20,10 +20,10 @@ from weft.primitives.collectives.base import (
     values,
 )
 from weft.primitives.collectives.members import (
-    alike,
     by_group,
     merge_dims,
     own_slices,
+    repeat_rows,
     split_dim,
     sum_copies,
     tree_sum,
@@ -92,7 +92,7 @@ class Gather(Collective):
         x = move_batch_to_front(args[0], dims[0], axis)
         if axis_index_groups is None:
             return place_rows(x), None
-        return by_group(x, axis_index_groups, lambda rows: alike(place_rows(rows), rows.shape[0])), 0
+        return by_group(x, axis_index_groups, lambda rows: repeat_rows(place_rows(rows), rows.shape[0])), 0
 
     def member_results(self, operands: Sequence[Sequence[Any]], **params: Any) -> Sequence[Sequence[Any]]:
         (members,), dim = operands, params["all_gather_dimension"]
@@ -138,7 +138,7 @@ class all_gather_invariant(GatherAlike):
             params = {"axis_name": axis_name, "axis_size": axis_size, "tiled": tiled}
             return [reduce_scatter(cotangent, scatter_dimension=all_gather_dimension, **params)]
         state = cotangent.aval.manual
-        cotangent = in_state(
+        cotangent = cast_to_state(
             cotangent, cotangent.aval.with_placement(manual=state.update(varying=state.varying | {axis_name}))
         )
         sizes = list(cotangent.shape)

@@ -116,6 +116,6 @@ def by_group(x: Any, groups: Sequence[Sequence[int]], function: Callable[[Any], 
     return gather_rows(results, np.argsort([i for group in groups for i in group]).tolist())
 
 
-def alike(x: Any, count: int) -> Any:
+def repeat_rows(x: Any, count: int) -> Any:
     """Repeat an array as `count` equal rows."""
     return broadcast_in_dim(x, shape=(count, *x.shape), broadcast_dimensions=tuple(range(1, len(x.shape) + 1)))

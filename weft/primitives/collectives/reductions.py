@@ -10,9 +10,9 @@ import numpy as np
 from weft.base.errors import NotSupportedError
 from weft.ir.primitive import Axis, Params, Sample, primitive
 from weft.ir.types import ArrayType
-from weft.ir.varying import in_state
+from weft.ir.varying import cast_to_state
 from weft.primitives.collectives.base import Collective, Groups, Names, values
-from weft.primitives.collectives.members import alike, by_group, combine_tree, sum_copies, tree_sum
+from weft.primitives.collectives.members import by_group, combine_tree, repeat_rows, sum_copies, tree_sum
 from weft.primitives.elementwise.arithmetic import div, max as max_, min as min_, mul
 from weft.primitives.elementwise.compare import eq
 from weft.primitives.elementwise.convert import convert_element_type
@@ -52,7 +52,7 @@ class AllReduce(Collective):
         (x,), (dim,) = args, dims
         if axis_index_groups is not None:
             x = move_batch_to_front(x, dim, axis)
-            return by_group(x, axis_index_groups, lambda rows: alike(self.reduce_dim(rows, 0), rows.shape[0])), 0
+            return by_group(x, axis_index_groups, lambda rows: repeat_rows(self.reduce_dim(rows, 0), rows.shape[0])), 0
         rest = tuple(a for a in axes if a != axis.name)
         result = self.combine_copies(x, axis.size) if dim is None else self.reduce_dim(x, dim)
         return (self(result, axes=rest) if rest else result), None
@@ -108,7 +108,7 @@ class psum(AllReduce):
         if params.get("axis_index_groups") is not None:
             return [psum(cotangent, **params)]
         rest = tuple(a for a in params["axes"] if a not in x.aval.manual.vur)
-        cotangent = in_state(cotangent, x.aval.cotangent())
+        cotangent = cast_to_state(cotangent, x.aval.cotangent())
         return [psum(cotangent, axes=rest) if rest else cotangent]
 
 

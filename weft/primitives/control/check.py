@@ -139,7 +139,7 @@ def split_operands(operands: Sequence[Any], params: Params) -> tuple[Any, Sequen
 def _bind(value: Any, params: Params) -> None:
     if isinstance(value, (int, np.ndarray, np.generic)):  # known while tracing: the check is bound only if it fails
         array = np.asarray(value)
-        if not bad(array, **params).any():
+        if not find_bad(array, **params).any():
             return
         value = array
     if get_aval(value).size:  # type: ignore[attr-defined]
@@ -170,7 +170,7 @@ def _updates(jaxpr: Jaxpr) -> bool:
 # ---------------------------------------------------------------------------------------------------- the primitives
 
 
-def bad(value: np.ndarray, *active: np.ndarray, kind: str, low: int, high: int, **params: Any) -> np.ndarray:
+def find_bad(value: np.ndarray, *active: np.ndarray, kind: str, low: int, high: int, **params: Any) -> np.ndarray:
     """Return a mask of the elements that fail the check; `active` masks the lanes that count."""
     if kind in ("user", "debug"):
         outside = ~value & (kind == "user")
@@ -242,7 +242,7 @@ class trap(Check):
         return []
 
     def eval(self, flag: Any, *operands: Any, **params: Any) -> list[Any]:
-        error = reason(flag, *operands, iterations=(), **params)
+        error = make_error(flag, *operands, iterations=(), **params)
         if error is not None:
             raise error
         return []
@@ -251,14 +251,14 @@ class trap(Check):
 # ---------------------------------------------------------------------------------------------------------- the errors
 
 
-def reason(flag: Any, *operands: Any, iterations: Sequence[Iteration], **params: Any) -> Exception | None:
+def make_error(flag: Any, *operands: Any, iterations: Sequence[Iteration], **params: Any) -> Exception | None:
     """Return the error with which a trap ends the run, or None if it does not."""
     if not flag:
         return None
     if params["kind"] == "any":
         return FlagRaised()
     if params["kind"] == "number":
-        return not_finite(int(flag), params["shape"], params["flags"], params["made"], iterations)
+        return make_nonfinite_error(int(flag), params["shape"], params["flags"], params["made"], iterations)
     values = params.pop("recipe")(*operands)
     return failure(*(np.asarray(a) for a in values), iterations=iterations, **params)
 
@@ -266,12 +266,12 @@ def reason(flag: Any, *operands: Any, iterations: Sequence[Iteration], **params:
 def failure(value: np.ndarray, *others: Any, iterations: Sequence[Iteration] = (), **params: Any) -> WeftError | None:
     """Return the error of a check of an array, or None if it holds."""
     _, shown, active = split_operands((value, *others), params)
-    wrong = bad(value, *active, **params)
+    wrong = find_bad(value, *active, **params)
     if not wrong.any():
         return None
     position = tuple(int(i) for i in np.unravel_index(int(np.argmax(wrong)), value.shape))
     lanes, inner = position[: len(params["lanes"])], position[len(params["lanes"]) :]
-    context_lines = around(list(zip(params["lanes"], lanes, strict=True)), iterations)
+    context_lines = describe_context(list(zip(params["lanes"], lanes, strict=True)), iterations)
     if params["kind"] == "user":
         code, *values = (np.asarray(v)[lanes] for v in shown)
         sites: Sites = params["about"]
@@ -303,14 +303,14 @@ def failure(value: np.ndarray, *others: Any, iterations: Sequence[Iteration] = (
     )
 
 
-def not_finite(
+def make_nonfinite_error(
     flag: int, shape: tuple[int, ...], flags: Flags, values: Sequence[CheckedValue], iterations: Sequence[Iteration]
 ) -> WeftError:
     """Return the error for the nan or infinity that a flag encodes."""
     which, element = flags.read(flag) if shape else (len(values) - flag, 0)
     value = values[which]
     position = tuple(int(i) for i in np.unravel_index(element, shape)) if shape else ()
-    lines = around(list(zip(value.lanes, position, strict=False)), iterations)
+    lines = describe_context(list(zip(value.lanes, position, strict=False)), iterations)
     where = f"in result {value.result} of " + (f"`{value.operation}`" if value.operation else "the program")
     first = f", the first at index {position} of shape {shape}" if shape else ""
     source = value.source or current_source()
@@ -321,7 +321,7 @@ def not_finite(
     )
 
 
-def around(lanes: Sequence[tuple[str | None, int]], iterations: Sequence[Iteration]) -> list[str]:
+def describe_context(lanes: Sequence[tuple[str | None, int]], iterations: Sequence[Iteration]) -> list[str]:
     """Return lines that name the iterations of loops and the elements of batches in which a check failed."""
     lines = [f"in iteration {iteration} of {loop}" for loop, iteration in iterations]
     for name, lane in lanes:

@@ -28,7 +28,7 @@ from weft.primitives.control.tape import tape_select, zeros
 from weft.primitives.elementwise.compare import eq, ne
 from weft.primitives.elementwise.select import clamp, select_n
 from weft.primitives.movement.shape import broadcast_in_dim
-from weft.primitives.movement.sharding_constraint import in_type
+from weft.primitives.movement.sharding_constraint import cast_to_type
 from weft.sharding.manual import ManualAxisType
 from weft.trace.closed import stage_subjaxpr
 from weft.trace.ref_bodies import with_equal_refs
@@ -272,7 +272,7 @@ def writing_slots(branch: Jaxpr, count: int, slots: Sequence[Type], indices: Seq
     def function(*args: Any) -> list[Any]:
         results = replay(branch, *args)
         filled = dict(zip(indices, results[count:], strict=True))
-        slotted = [in_type(filled[s] if s in filled else zeros(t), t) for s, t in enumerate(slots)]
+        slotted = [cast_to_type(filled[s] if s in filled else zeros(t), t) for s, t in enumerate(slots)]
         return [*results[:count], *slotted]
 
     return stage_subjaxpr(function, branch.in_avals, name=branch.name)

@@ -195,7 +195,7 @@ class lanes(Call):
         # Where lanes communicate, values sent by a lane count in others, even if its own flag is false.
         apart = not any(axis.name in named_axes(lane.jaxpr) for axis in lane.axes if axis.name is not None)
         safe = [
-            safely(args[0], a, b) if apart and is_inexact(get_aval(a)) else a
+            mask_with_ones(args[0], a, b) if apart and is_inexact(get_aval(a)) else a
             for a, b in zip(operands, lane.batched, strict=False)
         ]
         with lane.bind_names():
@@ -246,7 +246,7 @@ def split(lane: Lane, unknown: Sequence[bool], instantiate: bool = False) -> tup
     return known, waiting, residual_in, parts.unknown_out
 
 
-def safely(flag: Any, value: Any, batched: Flags) -> Any:
+def mask_with_ones(flag: Any, value: Any, batched: Flags) -> Any:
     """Replace a value by 1 in lanes without the flag, where every derivative is then finite. A value that several lanes
     share is kept if the flag holds in one of them."""
     shared = tuple(i for i, b in enumerate(batched) if not b)

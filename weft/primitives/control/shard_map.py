@@ -22,7 +22,7 @@ from weft.ir.primitive import Axis, Params, primitive
 from weft.ir.rules.differentiation import Split
 from weft.ir.types import ArrayType, Type, array_type
 from weft.ir.unplaced import drop_placements, varying_along
-from weft.ir.varying import in_state, manual_state
+from weft.ir.varying import cast_to_state, manual_state
 from weft.ir.zeros import Linear, Zero
 from weft.primitives.collectives import psum
 from weft.primitives.control.call import batch_first, forward_residuals
@@ -313,7 +313,7 @@ def split_batch_body(body: Jaxpr, batched: Sequence[bool], axes: tuple[Any, ...]
         return body
     own = varying_along(body, frozenset(axes))
     types = [v.aval if b else plain.aval for v, plain, b in zip(own.invars, body.invars, batched, strict=True)]
-    return stage_subjaxpr(lambda *a: replay(own, *map(in_state, a, own.in_avals)), types, name=body.name)
+    return stage_subjaxpr(lambda *a: replay(own, *map(cast_to_state, a, own.in_avals)), types, name=body.name)
 
 
 def split_at(items: Sequence[Any], count: int, function: Any) -> list[Any]:

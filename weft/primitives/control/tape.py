@@ -15,7 +15,7 @@ from weft.base import dtypes
 from weft.ir.primitive import Axis, No, Primitive, lookup, primitive
 from weft.ir.tangents import instantiate
 from weft.ir.types import ArrayType, TapeType, Type, array_type, get_aval
-from weft.ir.varying import in_state
+from weft.ir.varying import cast_to_state
 from weft.ir.zeros import Zero, is_linear
 from weft.primitives.elementwise.arithmetic import add
 from weft.primitives.movement.shape import broadcast_in_dim, move_batch_to_front
@@ -345,7 +345,7 @@ def zeros(aval: Type) -> Any:
     if aval.dtype == dtypes.float0:  # has no bytes, so nothing is computed
         return np.zeros(aval.shape, dtypes.float0)
     found = broadcast_in_dim(np.zeros((), dtypes.storage(aval.dtype)), shape=aval.shape, broadcast_dimensions=())
-    return in_state(found, aval)
+    return cast_to_state(found, aval)
 
 
 def add_tangents(x: Any, y: Any) -> Any:

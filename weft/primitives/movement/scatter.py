@@ -27,7 +27,7 @@ from weft.primitives.elementwise.compare import eq
 from weft.primitives.elementwise.convert import convert_element_type
 from weft.primitives.elementwise.extremes import maximum, minimum
 from weft.primitives.elementwise.select import select_n
-from weft.primitives.families import fail, remaining_axes, shift_axes, wide
+from weft.primitives.families import fail, remaining_axes, shift_axes, widen
 from weft.primitives.movement.gather import (
     REPEATING_CASES,
     GatherDimensionNumbers,
@@ -189,7 +189,7 @@ class Scatter(Scattering):
         if windows.valid is not None:
             rows, ordered = rows[windows.valid], ordered[windows.valid]
         rows, ordered = rows.reshape(-1), ordered.reshape(-1, windows.matrix_shape[1])
-        start = wide(x) if self.widens else x
+        start = widen(x) if self.widens else x
         matrix = np.array(windows.matrix(start), order="C")
         self.apply(matrix, rows, ordered.astype(matrix.dtype))
         order = [*windows.addressed, *windows.whole]

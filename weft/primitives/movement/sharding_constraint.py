@@ -11,7 +11,7 @@ from weft.ir.kinds import Resharding
 from weft.ir.parts import Parts
 from weft.ir.primitive import Axis, Params, Sample, primitive
 from weft.ir.types import ArrayType, get_aval
-from weft.ir.varying import in_state
+from weft.ir.varying import cast_to_state
 from weft.primitives.movement.shape import ramp
 from weft.sharding.factors import AxisFactors, elementwise
 from weft.sharding.shardings import NamedSharding, Sharding, as_auto_sharding, type_sharding
@@ -150,7 +150,7 @@ def cotangent_sharding(sharding: NamedSharding | None) -> NamedSharding | None:
     return None if sharding is None else sharding.update(spec=sharding.spec.to_ct_spec())
 
 
-def left_to_compiler(x: Any) -> Any:
+def drop_sharding(x: Any) -> Any:
     """Remove the sharding from the type of a value; the compiler chooses one."""
     aval = get_aval(x)
     sharding = getattr(aval, "explicit_sharding", None)
@@ -165,10 +165,10 @@ def split_as(x: Any, aval: Any) -> Any:
         return x
     if now is not None and wanted is None and context.trace is EVALUATION:
         wanted = NamedSharding(now.mesh, PartitionSpec(*[None] * len(aval.shape)))
-    return left_to_compiler(x) if wanted is None else reshard(x, sharding=wanted, source=now)
+    return drop_sharding(x) if wanted is None else reshard(x, sharding=wanted, source=now)
 
 
-def in_type(x: Any, aval: Any) -> Any:
+def cast_to_type(x: Any, aval: Any) -> Any:
     """Convert a derivative to the placement of a type: zeros and ones have no sharding and are the same on all
     devices."""
-    return x if aval.is_plain and get_aval(x).is_plain else split_as(in_state(x, aval), aval)
+    return x if aval.is_plain and get_aval(x).is_plain else split_as(cast_to_state(x, aval), aval)

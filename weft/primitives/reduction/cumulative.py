@@ -24,7 +24,7 @@ from weft.primitives.elementwise.exponential import exp, log, log1p
 from weft.primitives.elementwise.extremes import maximum, minimum
 from weft.primitives.elementwise.scalar import constant_like
 from weft.primitives.elementwise.select import where
-from weft.primitives.families import check_kind, fail, wide
+from weft.primitives.families import check_kind, fail, widen
 from weft.primitives.movement.concatenate import concatenate
 from weft.primitives.movement.pad import pad
 from weft.primitives.movement.shape import broadcast_in_dim, ramp, reshape, rev
@@ -103,7 +103,7 @@ class Cumulative(Primitive):
         return x
 
     def eval(self, x: Any, *, axis: int, reverse: bool) -> Any:
-        operand = wide(x)
+        operand = widen(x)
         if not reverse:
             return self.accumulate(operand, axis).astype(x.dtype)
         return np.flip(self.accumulate(np.flip(operand, axis), axis), axis).astype(x.dtype)

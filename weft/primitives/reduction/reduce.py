@@ -10,7 +10,7 @@ import numpy as np
 
 from weft.ir.primitive import Sample, primitive
 from weft.ir.types import ArrayType
-from weft.primitives.families import Reduction, check_kind, remaining_axes, wide
+from weft.primitives.families import Reduction, check_kind, remaining_axes, widen
 from weft.primitives.movement.shape import broadcast_in_dim, ramp
 
 
@@ -37,7 +37,7 @@ class reduce_sum(CheckedReduction):
     one_plus_zero = "fc"
 
     def eval(self, x: Any, *, axes: tuple[int, ...]) -> Any:
-        operand = wide(np.asarray(x))
+        operand = widen(np.asarray(x))
         return np.sum(operand, axis=axes, dtype=operand.dtype).astype(x.dtype)
 
     def transpose(self, cotangent: Any, x: Any, *, axes: tuple[int, ...]) -> Sequence[Any]:

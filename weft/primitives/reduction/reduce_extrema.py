@@ -21,7 +21,7 @@ from weft.primitives.elementwise.arithmetic import add, div, mul
 from weft.primitives.elementwise.compare import eq
 from weft.primitives.elementwise.convert import convert_element_type
 from weft.primitives.elementwise.extremes import maximum, minimum
-from weft.primitives.families import check_axes, check_kind, fail, remaining_axes, shift_axes, wide
+from weft.primitives.families import check_axes, check_kind, fail, remaining_axes, shift_axes, widen
 from weft.primitives.movement.gather import take_along
 from weft.primitives.movement.shape import broadcast_in_dim, ramp, reshape
 from weft.primitives.reduction.reduce import CheckedReduction, reduce_sum
@@ -158,7 +158,7 @@ class ArgReduce(Primitive):
         return array_type(x.without(axes).shape, index_dtype)
 
     def eval(self, x: Any, *, axes: tuple[int, ...], index_dtype: Any) -> Any:
-        return np.asarray(self.search(wide(x), axis=axes[0])).astype(index_dtype)
+        return np.asarray(self.search(widen(x), axis=axes[0])).astype(index_dtype)
 
     def batch(self, axis: Axis, args: Any, dims: Any, *, axes: tuple[int, ...], index_dtype: Any) -> tuple[Any, int]:
         (x,), (dim,) = args, dims

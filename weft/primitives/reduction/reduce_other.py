@@ -21,7 +21,7 @@ from weft.ir.primitive import Axis, Primitive, Sample, primitive
 from weft.ir.types import ArrayType, array_type, get_aval
 from weft.primitives.elementwise.arithmetic import add, mul
 from weft.primitives.elementwise.elementwise import Elementwise
-from weft.primitives.families import check_axes, fail, remaining_axes, wide
+from weft.primitives.families import check_axes, fail, remaining_axes, widen
 from weft.primitives.movement.concatenate import concatenate
 from weft.primitives.movement.shape import broadcast_in_dim, move_batch_to_front, ramp, reshape, transpose
 from weft.primitives.movement.slicing import slice as slice_
@@ -219,7 +219,7 @@ class reduce_prod(CheckedReduction):
     any_order = "iu"
 
     def eval(self, x: Any, *, axes: tuple[int, ...]) -> Any:
-        operand = wide(np.asarray(x))
+        operand = widen(np.asarray(x))
         if dtypes.kind(operand.dtype) == "c":
             return evaluate_definition(lambda x: [self.decompose(x, axes=axes)], [operand])[0]
         return np.prod(operand, axis=axes, dtype=operand.dtype).astype(x.dtype)

@@ -22,7 +22,7 @@ from weft.primitives.contraction.convolution_shapes import Window
 from weft.primitives.elementwise.arithmetic import add, mul
 from weft.primitives.elementwise.compare import ge, le
 from weft.primitives.elementwise.extremes import maximum, minimum
-from weft.primitives.families import check_kind, fail, wide
+from weft.primitives.families import check_kind, fail, widen
 from weft.primitives.movement.concatenate import concatenate, stack_values
 from weft.primitives.movement.pad import pad
 from weft.primitives.movement.shape import broadcast_in_dim, move_batch_to_front, ramp, reshape
@@ -160,7 +160,7 @@ class WindowReduction(Primitive):
 
     def eval(self, x: Any, **params: Any) -> Any:
         windows = geometry(x.shape, **params)
-        result = wide(with_padding(x, self.initial(x.dtype), windows))
+        result = widen(with_padding(x, self.initial(x.dtype), windows))
         # One dimension at a time: the work is the sum of the window's sizes rather than their product.
         for axis, window in enumerate(windows):
             parts = elements(result, window, axis)
@@ -483,7 +483,7 @@ class select_and_scatter_add(Chosen):
 
     def eval(self, source: Any, operand: Any, *, select_prim: Any, **params: Any) -> Any:
         position = chosen(operand, select_prim.eval, geometry(operand.shape, **params))
-        values = wide(source)
+        values = widen(source)
         result = np.zeros(operand.size, values.dtype)
         held = position >= 0
         np.add.at(result, position[held], values[held])
