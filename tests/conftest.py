@@ -89,9 +89,9 @@ def _set_environment() -> None:
 
 
 def _store_bytecode() -> None:
-    """Where Python is told not to write bytecode, tests write it all the same: every worker and every process that a
-    test starts would compile hundreds of files again. Not to a folder of its own, since then packages that were
-    compiled when they were installed would be too."""
+    """Write bytecode in tests even if Python is told not to: every worker and every process that a test starts would
+    compile hundreds of files again. It goes to the usual place, since in a folder of its own the bytecode of installed
+    packages would be missing."""
     sys.dont_write_bytecode = False
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
@@ -109,7 +109,7 @@ def _hear_interrupts() -> None:
 
 
 def _no_gpu() -> bool:
-    """Whether Weft's driver finds no GPU. It is imported here, since it reads the variables."""
+    """Return whether Weft's driver finds no GPU. It is imported here, since it reads the variables."""
     from weft.runtime.cuda import driver
 
     return not driver.count()
@@ -127,7 +127,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def pytest_report_header() -> list[str]:
-    """Where libraries to compare with are installed, which files are left out though."""
+    """Report the files that are left out although libraries to compare with are installed."""
     shown = {} if "peer" in _missing else _missing
     return [f"{path} is left out: {names} not installed" for path, names in shown.items()]
 
@@ -260,9 +260,9 @@ def _rotate(items: list[pytest.Item], offset: int) -> None:
 
 
 def _long_ones_first(items: list[pytest.Item], workers: int) -> list[pytest.Item]:
-    """Each worker starts with a part of the list, and takes from others when it has ended: so every part begins with
-    its share of the tests that take long, and no worker is left with one in the end. Those that launch processes are
-    the share of one worker in four, since their processes keep several cores busy while they wait for each other."""
+    """Order tests such that every worker's initial part has its share of long ones, since workers start with a part of
+    the list and take from others when they are done: no worker is left with a long one in the end. Tests that launch
+    processes are the share of one worker in four, since their processes keep several cores busy."""
     if workers < 2:
         return items
     kinds: dict[str, list[pytest.Item]] = {"launches": [], "long": [], "others": []}
@@ -282,14 +282,14 @@ def _long_ones_first(items: list[pytest.Item], workers: int) -> list[pytest.Item
 
 
 def _kind(path: pathlib.Path) -> str:
-    """Whether tests of a file start processes by a launcher, or take long."""
+    """Return whether tests of a file start processes by a launcher, or take long."""
     own = path.relative_to(TESTS) if path.is_relative_to(TESTS) else path
     return "launches" if own.match(LAUNCHES) else "long" if any(map(own.match, LONG)) else "others"
 
 
 @pytest.fixture
 def seed(request: pytest.FixtureRequest) -> int:
-    """A seed that depends on the test's name and on --seed only; printed, so it is shown when the test fails."""
+    """Seed that depends on the test's name and on --seed only; printed, so it is shown when the test fails."""
     base = request.config.getoption("--seed")
     value = (zlib.crc32(request.node.name.encode()) + base) % 2**31
     print(f"seed {value} (replay this test with --seed={base})")

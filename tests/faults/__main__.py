@@ -40,7 +40,7 @@ SAME_TESTS = {"WEFT_TEST_ROTATION": "0", "WEFT_FUZZ_SEED": "10000000"}
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of a fault: the test that found it and how (it failed, died, hung), or that it survived."""
+    """Outcome of a fault: the test that detected it and how (it failed, died, hung), or that it survived."""
 
     key: str
     name: str
@@ -84,7 +84,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def judge(chosen: Sequence[Fault], state: str, before: Sequence[Verdict], jobs: int, near: bool) -> dict[str, Verdict]:
-    """A verdict for every fault, printed as they come. What is not found by tests `near` to it is not recorded."""
+    """Return a verdict for every fault, printed as they come. Faults that no test `near` to them detects are not
+    recorded."""
     last = {v.name: v.test for v in before if v.found}
     verdicts: dict[str, Verdict] = {}
     waiting: list[Fault] = []
@@ -175,7 +176,7 @@ def pytest(folder: pathlib.Path, paths: Sequence[str], first: str) -> tuple[int 
 
 
 def outcome(status: int | None, log: str) -> tuple[str, str]:
-    """How a run ended, and with which test."""
+    """Return how a run ended, and with which test."""
     last: dict[str, str] = {}
     for line in log.splitlines():
         word, _, test = line.partition(" ")
@@ -194,7 +195,7 @@ def outcome(status: int | None, log: str) -> tuple[str, str]:
 
 
 def state_of_files() -> str:
-    """A digest of all that a verdict depends on besides the fault."""
+    """Return a digest of everything that a verdict depends on besides the fault."""
     result = hashlib.blake2b(digest_size=16)
     for path in sorted([*(ROOT / "weft").rglob("*.py"), *(ROOT / "tests").rglob("*.py")]):
         if path != pathlib.Path(__file__):

@@ -1,7 +1,7 @@
-"""The tests that are run on faults: a fixed part of the suite that runs in a minute, fast tests first.
+"""Tests that are run on faults: a fixed part of the suite that runs in a minute, fast tests first.
 
-As a plugin of pytest (`-p tests.faults.subset`) it leaves only these tests, in this order, and says in a file how far
-they have come: who is killed in the middle cannot say it otherwise.
+As a plugin of pytest (`-p tests.faults.subset`) it leaves only these tests, in this order, and records progress
+in a file, which survives if the process is killed.
 """
 
 from __future__ import annotations
@@ -124,8 +124,8 @@ CORE = tuple(
 
 
 def stages(file: str, first: str) -> list[list[str]]:
-    """All files of the subset in two parts: those whose names are near to that of a file of the package, with that of
-    the test `first`, and the others. Most faults are found by the first part, which takes seconds."""
+    """Split the files of the subset in two: those with names near to that of a file of the package, with that of the
+    test `first`, and the others. Most faults are detected by the first part, which takes seconds."""
     folders, _, name = file.rpartition("/")
     words = {**dict.fromkeys(folders.split("/"), 1), **dict.fromkeys(name.removesuffix(".py").split("_"), 2)}
     paths = list(dict.fromkeys(f"tests/{name.partition('::')[0]}" for name, _ in SUBSET))

@@ -1,4 +1,4 @@
-"""The table of faults: small mutations of the compiler, each a few lines of a file and their replacement."""
+"""Table of faults: small mutations of the compiler, each a few lines of a file and their replacement."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ KINDS = (*SILENT, "crash")
 
 
 class DoesNotApply(Exception):
-    """The lines that a fault changes are not where they were."""
+    """Raised if the lines that a fault changes are not in their file."""
 
 
 @dataclass(frozen=True)
 class Fault:
-    """One mutation: `old` occurs once in `file` (a path in the repository) and is replaced by `new`."""
+    """Mutation: `old` occurs once in `file` (a path in the repository) and is replaced by `new`."""
 
     name: str
     kind: str
@@ -28,12 +28,12 @@ class Fault:
 
     @property
     def area(self) -> str:
-        """The part of the package that it is in: `compiler/emit`, `primitives`, ..."""
+        """Part of the package that it is in: `compiler/emit`, `primitives`, ..."""
         folders = self.file.split("/")[1:-1]
         return "/".join(folders[: 2 if folders[0] == "compiler" else 1])
 
     def applied(self, text: str) -> str:
-        """The text of its file with the slip in it."""
+        """Return the text of its file with the mutation."""
         count = f"\n{text}".count(f"\n{self.old}")
         if count != 1:
             raise DoesNotApply(f"{self.name}: its lines stand {count} times in {self.file}, not once:\n{self.old}")
@@ -41,7 +41,7 @@ class Fault:
 
 
 def faults() -> list[Fault]:
-    """All faults of the table, in its order."""
+    """Return all faults of the table, in its order."""
     lines = [line for line in TABLE.read_text().splitlines() if not line.startswith("#")]
     return [_fault(block.splitlines()) for block in "\n".join(lines).split("\n\n") if block.strip()]
 

@@ -65,7 +65,7 @@ def replay(seed: int, most: int | None, shrinks: bool) -> int:
 
 
 def print_coverage(first: int, count: int, processes: int | None) -> int:
-    """The report, also as JSON in build/."""
+    """Print the report, and write it as JSON to build/."""
     chunks = [range(n, min(n + 100, first + count)) for n in range(first, first + count, 100)]
     total = Coverage()
     with multiprocessing.get_context("spawn").Pool(processes) as pool:

@@ -1,4 +1,4 @@
-"""The ranges of results of equations over evaluations with perturbed last digits.
+"""Ranges of results of equations over evaluations with perturbed last digits.
 
 A difference of two functions has no budget of its own, but it moves with them. Where it passes an integer it may be
 that integer, at which functions have poles and jump; no evaluation needs to hit it by chance.
@@ -14,7 +14,7 @@ from weft.base import dtypes
 
 
 class Between:
-    """The least and the greatest numbers so far, for each result in the order in which an evaluation has them."""
+    """Least and greatest numbers so far, for each result in the order of evaluation."""
 
     def __init__(self) -> None:
         self._seen: list[tuple[Any, np.ndarray, np.ndarray]] = []
@@ -25,7 +25,7 @@ class Between:
         self._position = 0
 
     def add(self, name: str, result: Any, to_integers: bool) -> Any:
-        """A result of the evaluation as it is or, `to_integers`, with the nearest integer where one has been passed."""
+        """Add a result of the evaluation, unchanged or, `to_integers`, rounded where an integer has been passed."""
         is_float = isinstance(result, (np.ndarray, np.generic)) and dtypes.kind(result.dtype) == "f"
         if self._position is None or not is_float:
             return result

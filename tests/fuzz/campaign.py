@@ -35,7 +35,7 @@ SECONDS = 600.0
 
 @dataclass
 class Result:
-    """What came of a seed: an outcome in one word and, of a failure, its message and program."""
+    """Outcome of a seed: one word and, for a failure, its message and program."""
 
     seed: int
     outcome: str
@@ -93,7 +93,7 @@ def failure(program: Program, when: str, most_shrinking: float) -> Result:
 
 @dataclass
 class State:
-    """Which seeds are done, what came of them, and what failed."""
+    """Finished seeds, their outcomes, and the failures."""
 
     first: int = 0
     done: list[list[int]] = field(default_factory=list)  # ranges [begin, end)
@@ -126,7 +126,7 @@ class State:
         self.done = merged
 
     def left(self, begin: int, end: int) -> list[tuple[int, int]]:
-        """The ranges of seeds that are still to do, in chunks."""
+        """Return the ranges of seeds that are still to do, in chunks."""
         todo = []
         for low, high in [*self.done, [end, end]]:
             if begin < low:
@@ -143,7 +143,7 @@ class State:
 
 
 def serve(pipe: Connection) -> None:
-    """What a process does: check the seeds of the ranges that it receives."""
+    """Check the seeds of the ranges that a process receives."""
     weft.config.update("compilation_cache", False)
     weft.config.update("num_threads", 1)
     while True:
@@ -158,7 +158,7 @@ def serve(pipe: Connection) -> None:
 
 
 class Worker:
-    """A process, and the range of seeds that it is at."""
+    """Process, and the range of seeds that it checks."""
 
     def __init__(self) -> None:
         context = multiprocessing.get_context("spawn")

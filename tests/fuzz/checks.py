@@ -1,4 +1,4 @@
-"""The checks of a random program.
+"""Checks of a random program.
 
 1. Machine code returns the bits of the interpreter of Programs, whose kernels the interpreter of Kernels runs.
 2. It returns the bits of `eval` where no primitive has an error bound, else results within the bounds (`reference`).
@@ -55,7 +55,7 @@ CHECK_ERRORS = (OutOfBoundsIndexError, NonFiniteValueError, ZeroDivisionError)
 
 
 class Mismatch(AssertionError):
-    """A program whose results are not what they must be."""
+    """Raised for a program with wrong results."""
 
 
 def case_of(program: Program) -> Case:
@@ -79,7 +79,7 @@ def case_of(program: Program) -> Case:
 
 
 def equations_without_value(jaxpr: Jaxpr) -> Iterator[Equation]:
-    """Those whose evaluation is the user's error, in sub-jaxprs too."""
+    """Yield the equations whose evaluation is the user's error, also in sub-jaxprs."""
     for equation in jaxpr.eqns:
         if equation.primitive is custom_lin:
             yield equation
@@ -91,7 +91,7 @@ def equations_without_value(jaxpr: Jaxpr) -> Iterator[Equation]:
 
 
 def same(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Where two arrays have the same bits, or nan."""
+    """Return where two arrays have the same bits, or nan."""
     if dtypes.kind(a.dtype) == "c":
         return same(a.real, b.real) & same(a.imag, b.imag)
     if not a.size:
@@ -103,7 +103,7 @@ def same(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def difference(actual: Any, expected: Any) -> str | None:
-    """What is not the same of two results, to the bit."""
+    """Describe the bitwise difference of two results, or return None."""
     actual, expected = np.asarray(actual), np.asarray(expected)
     if (actual.dtype, actual.shape) != (expected.dtype, expected.shape):
         return f"{actual.dtype}{actual.shape} for {expected.dtype}{expected.shape}"
@@ -120,7 +120,8 @@ def described(actual: np.ndarray, expected: np.ndarray, wrong: np.ndarray) -> st
 
 
 def beyond(actual: Any, runs: Sequence[Any], factor: float) -> str | None:
-    """What of a result is neither, to the bit, what all evaluations give, nor as near as they are to each other."""
+    """Describe the elements of a result that neither equal all evaluations bitwise nor are as near to them as they are
+    to each other."""
     actual, runs = np.asarray(actual), [np.asarray(r) for r in runs]
     plain = runs[0]
     if (actual.dtype, actual.shape) != (plain.dtype, plain.shape):
@@ -180,7 +181,7 @@ def compiled(case: Case) -> Executable:
 
 
 def run(executable: Executable, case: Case) -> list[np.ndarray]:
-    """The results on copies, since donated arguments are overwritten; what is not donated must stay."""
+    """Return the results on copies, since donated arguments are overwritten; other arguments must stay."""
     args = [a.copy() for a in case.arrays]
     with weft.enable_x64(case.wide):
         results = [np.array(interpreter.storage_array(r)) for r in executable(args)]
@@ -202,8 +203,8 @@ def work_of(executable: Executable) -> int:
 
 
 def interpreted(executable: Executable, case: Case, variation: int | None = None) -> list[np.ndarray] | None:
-    """The results by the interpreters of Programs and Kernels; None for programs that take them too long. In a
-    variation what kernels compute has other nans."""
+    """Return the results of the interpreters of Programs and Kernels, or None for programs that take too long. In a
+    variation kernels compute other nans."""
     plain = all(isinstance(v.aval, ArrayType) for v in (*case.jaxpr.invars, *case.jaxpr.outvars))
     if not plain or work_of(executable) > MOST_INTERPRETED:
         return None
@@ -241,7 +242,8 @@ def lanes_of_compiled_code(variation: int | None) -> Iterator[None]:
 
 @dataclass
 class Outcome:
-    """How far a program was judged: whether `eval` fixes every bit, and whether interpreters of kernels ran it."""
+    """Extent to which a program was judged: whether `eval` fixes every bit, and whether interpreters of kernels ran
+    it."""
 
     exact: bool
     interpreted: bool
@@ -277,7 +279,7 @@ def compare_interpreted(
 
 
 def other_ways(executable: Executable, case: Case, results: Sequence[Any]) -> None:
-    """The same bits on one and two threads, in all tiers, and from disk."""
+    """Check that the bits are the same on one and two threads, in all tiers, and from disk."""
     try:
         for num_threads in (1, 2):
             pool.set_threads(num_threads)
@@ -310,7 +312,7 @@ def every_loop() -> Iterator[None]:
 
 
 def check_jit(program: Program, expected: Expected | None = None) -> None:
-    """The same by `weft.jit`, called often enough for its own dispatcher and better code."""
+    """Check `weft.jit`, with enough calls for its dispatcher and optimized code."""
     case = case_of(program)
     expected = expected or expected_of(case)
     with program.settings():
@@ -322,8 +324,8 @@ def check_jit(program: Program, expected: Expected | None = None) -> None:
 
 
 def check_checked(program: Program) -> Outcome:
-    """With the setting `checks`: both compiled code and the interpreter raise the error of a check, or give the same
-    results. Which of two failing checks comes first is not promised, and what nobody reads is checked by neither."""
+    """Check the setting `checks`: compiled code and the interpreter both raise the error of a check, or return the same
+    results. The order of two failing checks is not promised, and unused values are checked by neither."""
     case = case_of(program)
     live = replace(case, jaxpr=drop_dead(inline(case.jaxpr)))
     with program.settings():
@@ -343,7 +345,7 @@ def check_checked(program: Program) -> Outcome:
 
 
 def attempted(function: Callable[[], Any]) -> tuple[Any, Exception | None]:
-    """The result, or the error of a check."""
+    """Return the result, or the error of a check."""
     try:
         return function(), None
     except CHECK_ERRORS as error:

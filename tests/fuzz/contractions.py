@@ -97,7 +97,7 @@ def matrix(draw: Draw, square: bool = True, accepts: Any = None) -> Value:
 
 
 def decomposition(name: str, **params: Any) -> Drawing:
-    """A function of `lax.linalg`, all of whose results are used."""
+    """Draw a function of `lax.linalg`, all of whose results are used."""
 
     def draw_it(draw: Draw) -> None:
         x = matrix(draw, square=name not in ("qr", "svd", "lu"))
@@ -113,7 +113,7 @@ def decomposition(name: str, **params: Any) -> Drawing:
 
 
 def positive(draw: Draw) -> Value:
-    """A matrix with a Cholesky factor: mostly a matrix times its own adjoint plus a multiple of the identity."""
+    """Draw a matrix with a Cholesky factor: mostly a matrix times its own adjoint plus a multiple of the identity."""
     x = matrix(draw)
     if draw.flag(0.3):
         return x

@@ -14,7 +14,7 @@ from tests.fuzz.numbers import SMALL
 
 
 def operands_of(draw: Draw, count: int, kinds: str = ALL) -> list[Value]:
-    """What a loop starts with or a function is called on: values of limited size."""
+    """Draw the initial values of a loop or the arguments of a function, of limited size."""
     found = [draw.pick(kinds) for _ in range(count)]
     if sum(v.size for v in found) > draw.settings.most:
         raise Skip
@@ -22,7 +22,7 @@ def operands_of(draw: Draw, count: int, kinds: str = ALL) -> list[Value]:
 
 
 def next_carry(start: Sequence[Value]) -> Callable[[Draw], str]:
-    """How a body ends: with values of the types that the loop started with."""
+    """Return how a body ends: with values of the types of the initial carry."""
 
     def finish(inner: Draw) -> str:
         return literal(tuple(inner.like(v.shape, v.dtype, SMALL) for v in start))
@@ -68,7 +68,7 @@ def fori(draw: Draw) -> None:
 
 
 def while_loop(draw: Draw) -> None:
-    """As many iterations as a number says, or until a value of the carry ends it."""
+    """Draw a loop that runs a number of iterations, or until a value of the carry ends it."""
     start = operands_of(draw, draw.between(1, 3))
     limit = draw.limited(draw.index(), 5)
     scalars = [n for n, v in enumerate(start) if not v.shape and v.kind in "fi" and is_wide(v)]
@@ -108,7 +108,7 @@ def branch(draw: Draw) -> None:
 
 
 def call(name: str) -> Drawing:
-    """A function that is jitted, or computed again for its derivative."""
+    """Draw a call of a function that is jitted, or recomputed for its derivative."""
 
     def draw_it(draw: Draw) -> None:
         args = operands_of(draw, draw.between(1, 3))
@@ -119,7 +119,7 @@ def call(name: str) -> Drawing:
 
 
 def mapped(draw: Draw) -> None:
-    """A function mapped over the first axis of what has one, inside of the program."""
+    """Draw a function mapped over the first axis of its operands, inside of the program."""
     args = operands_of(draw, draw.between(1, 3))
     sizes = [v.shape[0] for v in args if v.shape]
     if not sizes:
@@ -130,7 +130,7 @@ def mapped(draw: Draw) -> None:
 
 
 def mapped_branch(draw: Draw) -> None:
-    """A branch whose predicate differs along the axis that it is mapped over."""
+    """Draw a branch whose predicate differs along the axis that it is mapped over."""
     x = draw.pick(rank=1, accepts=lambda v: v.size <= draw.settings.most)
     flags = draw.like(x.shape[:1], np.bool_)
     function = draw.fresh("f")
@@ -151,13 +151,13 @@ def smooth_operands(draw: Draw) -> tuple[Value, list[Value]]:
 
 
 def weighted_total(inner: Draw) -> str:
-    """A scalar of a float result, with weights so that cotangents differ."""
+    """Reduce to a scalar float, with weights so that cotangents differ."""
     value = inner.result("f")
     return f"np.sum({value.name}.astype(onp.float32) * {WEIGHTS.format(value.shape)})"
 
 
 def gradient(draw: Draw) -> None:
-    """A gradient inside of the program."""
+    """Draw a gradient inside of the program."""
     x, others = smooth_operands(draw)
     body = draw.body(draw.between(1, 3), weighted_total)
     text = ", ".join(v.name for v in (x, *others))
@@ -208,7 +208,7 @@ def gradient_of_loop(name: str) -> Drawing:
 
 
 def custom_derivative(name: str) -> Drawing:
-    """A function with a derivative of its own, called inside of a gradient or outside of one."""
+    """Draw a function with a custom derivative, called inside of a gradient or outside of one."""
 
     def draw_it(draw: Draw) -> None:
         x = draw.pick("f", accepts=lambda v: is_wide(v) and v.size <= draw.settings.most)
@@ -248,7 +248,7 @@ def implicit_solve(draw: Draw) -> None:
 
 
 def key(draw: Draw) -> Value:
-    """A random key: one that there is, else a new one."""
+    """Draw a random key: an existing one, else a new one."""
     if draw.focus is not None:
         return draw.pick("k")
     found = [v for v in draw.values if v.kind == "k"]
@@ -265,7 +265,7 @@ def one_key(draw: Draw) -> Value:
 
 
 def seeded(draw: Draw) -> None:
-    """A key of a number that the program computes."""
+    """Draw a key of a number that the program computes."""
     x = draw.pick("iu", most=0, accepts=lambda v: v.bits >= 8)
     draw.keep(draw.call("random.key", x))
 
@@ -319,7 +319,7 @@ def distribution(draw: Draw) -> None:
 
 
 def callback(name: str) -> Drawing:
-    """A Python function called by the program."""
+    """Draw a Python function that the program calls."""
 
     def draw_it(draw: Draw) -> None:
         x = draw.pick("fiub", accepts=lambda v: is_wide(v))

@@ -1,4 +1,4 @@
-"""The coverage of random programs: primitives, pairs of neighbours, and (primitive, dtype, transformation)."""
+"""Coverage of random programs: primitives, pairs of neighbours, and (primitive, dtype, transformation)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ALL_STAGES = ("plain", *dict.fromkeys(STAGES))
 
 @dataclass
 class Coverage:
-    """How often each was met, in how many programs."""
+    """Counts of programs in which each primitive, pair and triple occurs."""
 
     programs: int = 0
     primitives: Counter[str] = field(default_factory=Counter)
@@ -56,7 +56,7 @@ class Coverage:
         self.triples += other.triples
 
     def report(self) -> str:
-        """What was covered of what can occur."""
+        """Report the covered share of everything that can occur."""
         names = [p.name for p in countable()]
         pairs, triples = possible_pairs(), possible_triples(ALL_STAGES)
         have_pairs, have_triples = pairs & self.pairs.keys(), triples & self.triples.keys()

@@ -1,4 +1,4 @@
-"""The state of the generator of a random program: choices from a seed, values to choose from, and the text.
+"""State of the generator of a random program: choices from a seed, values to choose from, and the text.
 
 A program is Python source over the names of a `namespace`, drawn line by line: each line is evaluated on Weft's tracers
 as it is written, so that the next choice knows shapes and dtypes. The finished text runs with the modules of Weft or,
@@ -30,7 +30,7 @@ WEIGHTS = "onp.resize(onp.array([1, 2, 0, 3, -1], onp.float32), {})"
 
 
 def namespace(library: str) -> dict[str, Any]:
-    """What the names in a program's text mean for one library."""
+    """Return the meaning of the names in a program's text for one library."""
     lib = importlib.import_module(library)
     modules = {short: importlib.import_module(f"{library}.{long}") for short, long in MODULES.items()}
     # JAX has this one elsewhere.
@@ -39,16 +39,16 @@ def namespace(library: str) -> dict[str, Any]:
 
 
 class Skip(Exception):
-    """An operation for which there are no operands."""
+    """Raised by an operation without suitable operands."""
 
 
 class Text(str):
-    """An expression that is written as it is, not as a string."""
+    """Expression that is written unchanged, not as a string."""
 
 
 @dataclass
 class Value:
-    """A name in the program, its tracer, and the largest magnitude that it can have in a program of small integers."""
+    """Name in the program, its tracer, and the largest magnitude that it can have in a program of small integers."""
 
     name: str
     array: Any
@@ -80,7 +80,7 @@ class Value:
 
 
 def literal(x: Any) -> str:
-    """An operand or parameter as Python writes it."""
+    """Format an operand or parameter as Python source."""
     match x:
         case Value():
             return x.name
@@ -137,14 +137,14 @@ class Draw:
 
     @property
     def exact(self) -> bool:
-        """Whether values are small integers, so that every order of a sum returns the same bits."""
+        """True if values are small integers, so that every order of a sum returns the same bits."""
         return self.settings.exact
 
     def below(self, count: int) -> int:
         return int(self.rng.integers(count)) if count > 0 else 0
 
     def between(self, low: int, high: int) -> int:
-        """A number from low to high, both included."""
+        """Draw a number from low to high, both included."""
         return low + self.below(high - low + 1)
 
     def flag(self, chance: float = 0.5) -> bool:
@@ -159,7 +159,7 @@ class Draw:
         return tuple(int(n) for n in self.rng.permutation(count))
 
     def shape(self, rank: int | None = None) -> tuple[int, ...]:
-        """A shape of not too many elements, often with a single element along an axis, sometimes with none."""
+        """Draw a shape with few elements, often with a single element along an axis, sometimes with none."""
         rank = self.one_of((0, 1, 1, 2, 2, 2, 3, 4)) if rank is None else rank
         shape = [int(self.one_of(self.settings.sizes)) for _ in range(rank)]
         while math.prod(shape) > self.settings.most:
@@ -176,7 +176,7 @@ class Draw:
         return self.below(value.rank)
 
     def axes(self, rank: int, least: int = 0) -> tuple[int, ...]:
-        """Some of the axes, in order."""
+        """Draw some of the axes, in order."""
         if rank < least:
             raise Skip
         return tuple(sorted(self.permutation(rank)[: self.between(least, rank)]))
@@ -198,7 +198,7 @@ class Draw:
     def call(self, function: str, *args: Any, **params: Any) -> Any:
         """Write `names = function(...)` and run it: a Value, or a list of them where there are several results.
 
-        The bounds are infinite, until `keep` is told better.
+        The bounds are infinite until `keep` narrows them.
         """
         operands = [literal(a) for a in args] + [f"{k}={literal(v)}" for k, v in params.items()]
         return self.assign(f"{function}({', '.join(operands)})")
@@ -226,7 +226,7 @@ class Draw:
     def pick(
         self, kinds: str = ALL, rank: int = 0, most: int = 9, accepts: Callable[[Value], bool] | None = None
     ) -> Value:
-        """One of the values of some kinds and ranks: the one in focus, which must fit, else mostly a late one."""
+        """Choose a value of some kinds and ranks: the one in focus, which must fit, else mostly a late one."""
 
         def fits(v: Value) -> bool:
             return v.kind in kinds and rank <= v.rank <= most and (accepts is None or accepts(v))
@@ -246,7 +246,7 @@ class Draw:
         return self.limited(value, bound) if self.exact else value
 
     def limited(self, value: Value, bound: float) -> Value:
-        """A value cut to a magnitude, in any program."""
+        """Clamp a value to a magnitude, in any program."""
         if (self.exact and value.bound <= bound) or value.kind in "bk":
             return value
         if value.kind == "c":
@@ -263,7 +263,7 @@ class Draw:
         return value
 
     def convert(self, value: Value, dtype: Any) -> Value:
-        """A value in another dtype, in a program of small integers cut to what that can hold."""
+        """Convert a value to another dtype, clamped to its range in a program of small integers."""
         dtype = np.dtype(dtype)
         if value.dtype == dtype:
             return value
@@ -278,7 +278,7 @@ class Draw:
         return self.bounded(result, 1.0 if kind == "b" else value.bound)
 
     def like(self, shape: Sequence[int], dtype: Any, bound: float | None = None) -> Value:
-        """A value of a shape and dtype made of what there is; in a program of small integers of some magnitude."""
+        """Make a value of a shape and dtype from existing ones, of some magnitude in a program of small integers."""
         shape = tuple(shape)
         size = math.prod(shape)
         focus = self.focus
@@ -321,19 +321,19 @@ class Draw:
         return value if bound is None else self.within(value, bound)
 
     def constant(self, value: Value) -> Value:
-        """A value for an operation without a derivative: not to be differentiated in, should anybody ask."""
+        """Stop derivatives of a value, for an operation without one."""
         asked = self.settings.derivatives or self.depth > 1
         return self.bounded(self.call("lax.stop_gradient", value), value.bound) if asked else value
 
     def index(self, dtype: Any = np.int32, most: float = 9) -> Value:
-        """A scalar integer; also one that is out of bounds."""
+        """Draw a scalar integer, also one that is out of bounds."""
         value = self.like((), dtype)
         return self.limited(value, most) if self.exact or self.flag() else value
 
     # -- bodies ----------------------------------------------------------------------------------------------------
 
     def body(self, steps: int, finish: Callable[[Draw], str], closed: bool = False) -> Text:
-        """The name of a function to pass on: drawn when it is first traced, run by its text from then on.
+        """Return the name of a function argument, drawn when it is first traced and run by its text from then on.
 
         `finish` writes the expression that the function returns. With `closed` it may read values from outside.
         """
@@ -370,7 +370,7 @@ class Draw:
         return value.name
 
     def steps(self, count: int) -> None:
-        """Apply so many operations: pairs of neighbours, and single ones, mostly to the result of the one before."""
+        """Apply `count` operations: pairs of neighbours, and single ones, mostly to the previous result."""
         latest: list[Value] = []
         while count > 0:
             if self.flag():
@@ -398,7 +398,8 @@ class Draw:
         return []
 
     def attempt(self, entry: Any, focus: Value | None) -> list[Value] | None:
-        """The new values of an operation on the value in focus; None, and nothing written, if it does not fit."""
+        """Return the new values of an operation on the value in focus; None, with nothing written, if it does not
+        fit."""
         if self.depth > entry.depth:
             return None
         values, lines = len(self.values), len(self.lines)
@@ -413,12 +414,12 @@ class Draw:
         return self.values[values:]
 
     def unread(self) -> list[Value]:
-        """The values that no line reads."""
+        """Return the values that no line reads."""
         read = {n for line in self.lines for n in re.findall(r"\bv\d+\b", line.partition(" = ")[2] or line)}
         return [v for v in self.values if v.name not in read and v.kind != "k" and v.name[0] == "v"]
 
     def result(self, kinds: str = ALL) -> Value:
-        """A value to return: mostly one of the latest; a number where there is none."""
+        """Choose a value to return, mostly one of the latest; a number if there is none."""
         with contextlib.suppress(Skip):
             return self.pick(kinds)
         return self.bounded(self.call("np.asarray", np.float32(1)), 1.0)
@@ -426,7 +427,7 @@ class Draw:
 
 @dataclass(frozen=True)
 class Settings:
-    """What holds for a whole program: sizes of dimensions, dtypes, and which numbers there are."""
+    """Properties of a whole program: sizes of dimensions, dtypes, and the range of numbers."""
 
     sizes: tuple[int, ...]
     most: int

@@ -17,7 +17,7 @@ Drawing = Callable[[Draw], None]
 def unary(
     name: str, kinds: str, bound: Callable[[Value], float] = lambda x: x.bound, most: float = math.inf
 ) -> Drawing:
-    """An operation of one operand, which small integers keep within `most`; `bound` is then that of the result."""
+    """Make an operation of one operand, which small integers keep within `most`; `bound` is then that of the result."""
 
     def draw_it(draw: Draw) -> None:
         x = draw.pick(kinds)
@@ -28,7 +28,7 @@ def unary(
 
 
 def function(name: str) -> Drawing:
-    """A function of floats whose results are not integers, such as `exp`."""
+    """Make an operation of floats whose results are not integers, such as `exp`."""
 
     def draw_it(draw: Draw) -> None:
         x = draw.pick("fc" if name in COMPLEX else "f", accepts=is_wide)
@@ -45,12 +45,12 @@ COMPLEX = frozenset({
 
 
 def is_wide(x: Value) -> bool:
-    """Whether a value is not of a dtype of less than two bytes, which special functions do not have."""
+    """Return whether a value has a dtype of two bytes or more, which special functions need."""
     return x.bits > 8 or x.kind == "b"
 
 
 def binary(name: str, kinds: str) -> Drawing:
-    """An operation of two operands of one dtype."""
+    """Make an operation of two operands of one dtype."""
 
     def draw_it(draw: Draw) -> None:
         x = draw.pick(kinds)
@@ -107,7 +107,7 @@ def gamma_function(name: str) -> Drawing:
 
 
 def second_gamma_derivative(draw: Draw) -> None:
-    """The derivative of a derivative of `igamma`, which `eval` takes a second for: of one or two numbers, and not
+    """Draw the second derivative of `igamma`, which `eval` takes a second for: of one or two numbers, and not
     differentiated any further."""
     if draw.settings.derivatives or draw.depth > 1:
         raise Skip
@@ -238,7 +238,7 @@ def convert(draw: Draw) -> None:
 
 
 def bitcast(draw: Draw) -> None:
-    """The bits as numbers of the same width, or as several of a smaller one."""
+    """Draw the bits as numbers of the same width, or as several of a smaller one."""
     x = draw.pick("fiu", accepts=lambda v: v.bits >= 8)
     widths = {8: ("int8", "uint8"), 16: ("int16", "uint16", "float16"), 32: ("int32", "uint32", "float32"),
               64: ("int64", "uint64", "float64")}  # fmt: skip

@@ -33,7 +33,7 @@ def cut(x: Any) -> Any:
 
 
 def program(seed: int) -> tuple[str, Any, str, str]:
-    """The text, function, symbolic shape and dtype of a seed."""
+    """Return the text, function, symbolic shape and dtype of a seed."""
     rng = random.Random(seed)
     names = rng.choices(list(OPERATIONS), k=rng.choice((1, 1, 2, 2, 3, 4)))
     around, shape = rng.choice(["none", "none", *TRANSFORMATIONS]), rng.choice(SHAPES)
@@ -53,7 +53,7 @@ def shape_at(text: str, size: int) -> tuple[int, ...]:
 
 
 def check_seed(seed: int) -> str:
-    """What came of a seed, in words; a failure begins with `failed`."""
+    """Return the outcome of a seed in words; a failure begins with `failed`."""
     text, function, shape, dtype = program(seed)
     try:
         struct = weft.ShapeDtypeStruct(symbolic_shape(shape), dtype)

@@ -1,4 +1,4 @@
-"""Which pairs of primitives can occur, computed from their type rules.
+"""Pairs of primitives that can occur, computed from their type rules.
 
 A primitive accepts a dtype if its type rule takes one of its samples with that dtype put in the place of an operand's
 (everywhere where the operand's own dtype is), and returns the dtypes of the results. B can follow A if there is a
@@ -33,7 +33,7 @@ TAPES = frozenset({"tape_new", "tape_write", "tape_read", "tape_length", "tape_a
 
 
 def countable() -> list[Primitive]:
-    """The primitives whose neighbours are counted."""
+    """Return the primitives whose neighbours are counted."""
     opened = {primitive.name for primitive in registered() if primitive.opens is not None}
     return [p for p in registered() if p.name not in NEVER and p.name not in opened and p.name not in TAPES]
 
@@ -66,7 +66,7 @@ def variants(primitive: Primitive) -> Iterator[tuple[list[Any], dict[str, Any]]]
 
 @functools.cache
 def accepted_and_returned(primitive: Primitive) -> tuple[frozenset[str], frozenset[str]]:
-    """The dtypes of operands that a primitive accepts, and those of its results."""
+    """Return the dtypes of operands that a primitive accepts, and those of its results."""
     numbers = frozenset(map(dtypes.name, NUMBERS))
     if isinstance(primitive, Callback):
         return numbers, frozenset() if primitive.name == "debug_callback" else numbers

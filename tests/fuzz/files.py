@@ -1,4 +1,4 @@
-"""Random changes of files, each of which must be read or refused by one of Weft's errors.
+"""Random changes of files, which must be read or refused by one of Weft's errors.
 
     python -m tests.fuzz.files                     1000 changes of each kind of file
     python -m tests.fuzz.files keras h5 --count 10000 --first 0
@@ -46,7 +46,7 @@ MEMORY = 3 << 30
 
 
 class Kind(NamedTuple):
-    """A kind of file: how one is written, changed and read."""
+    """Kind of file: how one is written, changed and read."""
 
     name: str
     write: Callable[[pathlib.Path], None]
@@ -78,13 +78,13 @@ def _safetensors(path: pathlib.Path) -> None:
 
 
 def _cache(path: pathlib.Path) -> None:
-    """A file of the compilation cache."""
+    """Write a file of the compilation cache."""
     with _cache_in(path.parent):
         cache.write(path.name, cache.PROGRAM_MAGIC, b'{"steps": []}\n' + bytes(range(200)))
 
 
 def _read_cache(path: pathlib.Path) -> None:
-    """What the cache finds: all of what was written, or nothing."""
+    """Read from the cache, which finds everything that was written, or nothing."""
     with _cache_in(path.parent):
         path.rename(path.parent / "original.cache")
         found = cache.read("original.cache", cache.PROGRAM_MAGIC)

@@ -18,7 +18,8 @@ ORDERS = {"igamma": 0, "igammac": 0, "igamma_grad_a": 1, "random_gamma_grad": 1,
 
 
 def digits_lost(name: str, a: Any, x: Any, result: Any, units: float, order: int | None = None) -> np.ndarray:
-    """The error that these steps allow, if each of them has so many units. Not finite where nothing can be said."""
+    """Return the error that these steps permit, if each of them has an error of `units`. It is not finite where nothing
+    can be bounded."""
     from scipy import special
 
     a, x, size = (np.asarray(n).astype(np.float64) for n in (a, x, np.abs(result)))

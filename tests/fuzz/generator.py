@@ -29,7 +29,7 @@ NAMES = namespace("weft")
 
 @dataclass
 class Program:
-    """The text of a program, which defines `main`, the arrays to call that with, and how it is to be run."""
+    """Text of a program, which defines `main`, with arrays for its arguments and the settings of the run."""
 
     seed: int
     text: str
@@ -66,7 +66,7 @@ class DrawError(Exception):
 
 
 def generate(seed: int, most: int | None = None) -> Program:
-    """The program of a seed; with `most`, one whose sizes are at most that."""
+    """Generate the program of a seed; with `most`, one whose sizes are at most that."""
     rng = np.random.default_rng(seed)
     large, wide, exact = rng.random() < 0.04, bool(rng.random() < 0.2), bool(rng.random() < 0.6)
     sizes = [int(s) for s in rng.choice(LARGE_SIZES if large else SIZES, 4)]
@@ -117,7 +117,7 @@ def generate(seed: int, most: int | None = None) -> Program:
 
 
 class Staged:
-    """A function in the text of a program, with arrays for it, that transformations are put around."""
+    """Function in the text of a program, with arrays for it, that transformations are applied to."""
 
     def __init__(self, draw: Draw, name: str, arrays: Sequence[np.ndarray]) -> None:
         self.draw, self.name, self.arrays = draw, name, list(arrays)
@@ -128,7 +128,7 @@ class Staged:
         self.name = name
 
     def smooth(self) -> tuple[int, ...]:
-        """The arguments to differentiate in."""
+        """Return the arguments to differentiate with respect to."""
         return tuple(n for n, a in enumerate(self.arrays) if dtypes.kind(a.dtype) == "f" and a.dtype.itemsize > 1)
 
     def results(self) -> list[Any]:
@@ -149,7 +149,7 @@ class Staged:
                 self.define(f"NAME = lib.{stage}({self.name})")
 
     def total(self) -> str:
-        """A function that returns the weighted sum of all float results."""
+        """Return a function that computes the weighted sum of all float results."""
         parts = []
         for n, result in enumerate(self.results()):
             kind = dtypes.kind(result.dtype)

@@ -17,7 +17,7 @@ MOST_ELEMENTS = 512
 
 @dataclass(frozen=True)
 class Value:
-    """What is known of a value of a body: the shape of a part, and along which axes parts differ."""
+    """Type of a value of a body: the shape of a part, and the axes along which parts differ."""
 
     shape: Shape
     varying: frozenset[str]
@@ -25,7 +25,7 @@ class Value:
 
 @dataclass
 class Step:
-    """One operation: the positions of its operands among the values so far, and what else it needs."""
+    """Operation: the positions of its operands among the values so far, and its other arguments."""
 
     name: str
     operands: tuple[int, ...]
@@ -50,21 +50,22 @@ class Stacked:
         self.np, self.sizes, self.names = np, sizes, tuple(sizes)
 
     def members(self, x: Any, axes: Axes) -> list[Any]:
-        """What the devices along `axes` have, the last axis fastest; the other axes stay first dimensions."""
+        """Return the parts of the devices along `axes`, the last axis fastest; the other axes stay leading
+        dimensions."""
         moved = self.np.moveaxis(x, [self.names.index(a) for a in axes], list(range(len(axes))))
         count = onp.prod([self.sizes[a] for a in axes], dtype=int)
         flat = self.np.reshape(moved, (count, *moved.shape[len(axes) :]))
         return [flat[i] for i in range(count)]
 
     def stacked(self, members: Sequence[Any], axes: Axes) -> Any:
-        """The inverse of `members`."""
+        """Invert `members`."""
         flat = self.np.stack(list(members))
         moved = self.np.reshape(flat, (*(self.sizes[a] for a in axes), *flat.shape[1:]))
         return self.np.moveaxis(moved, list(range(len(axes))), [self.names.index(a) for a in axes])
 
     def each(self, x: Any, axes: Axes, function: Callable[[list[Any], int], Sequence[Any]]) -> Any:
-        """A collective, from what all members have to what each gets. `function` also takes the number of first
-        dimensions that are left."""
+        """Apply a collective, a function from the parts of all members to the results of each. `function` also takes
+        the number of remaining leading dimensions."""
         return self.stacked(function(self.members(x, axes), len(self.names) - len(axes)), axes)
 
     def psum(self, x: Any, axes: Axes) -> Any:
@@ -101,7 +102,7 @@ class Stacked:
         return self.np.asarray(found.reshape(*shape, *(1,) * rank).astype(onp.float32))
 
     def split(self, x: Any, spec: Sequence[Axes]) -> Any:
-        """A whole array as parts."""
+        """Split a whole array into parts."""
         shape: list[int] = []
         where: dict[str, int] = {}
         local: list[int] = []
@@ -118,7 +119,7 @@ class Stacked:
         return self.np.broadcast_to(x, (*self.sizes.values(), *x.shape[len(self.names) :]))
 
     def join(self, x: Any, spec: Sequence[Axes]) -> Any:
-        """The whole array of parts; of axes that the spec does not name the first part is taken."""
+        """Join parts to the whole array; along axes that the spec does not name the first part is taken."""
         named = [a for entry in spec for a in entry]
         x = x[tuple(slice(None) if a in named else 0 for a in self.names)]
         leading = [a for a in self.names if a in named]
@@ -150,12 +151,12 @@ REDUCING = ("sum", "mean")
 
 
 def weight(rows: int, columns: int) -> onp.ndarray:
-    """A small matrix that is the same on all devices."""
+    """Return a small matrix that is the same on all devices."""
     return (onp.arange(rows * columns, dtype=onp.float32).reshape(rows, columns) % 5 - 2) / 4
 
 
 def run_step(step: Step, values: Sequence[Any], np: Any, comm: Any, lead: int) -> Any:
-    """The result of a step, on parts whose local dimensions begin at `lead`; `comm` has the collectives."""
+    """Return the result of a step on parts whose local dimensions begin at `lead`; `comm` has the collectives."""
     own, o = [values[i] for i in step.operands], step.options
     x = own[0]
     name = step.name
@@ -189,7 +190,7 @@ def run_step(step: Step, values: Sequence[Any], np: Any, comm: Any, lead: int) -
 
 
 def run_steps(steps: Sequence[Step], arguments: Sequence[Any], np: Any, comm: Any, lead: int) -> list[Any]:
-    """All values of a body."""
+    """Return all values of a body."""
     values = list(arguments)
     for step in steps:
         values.append(run_step(step, values, np, comm, lead))
@@ -197,7 +198,7 @@ def run_steps(steps: Sequence[Step], arguments: Sequence[Any], np: Any, comm: An
 
 
 class Reference(Stacked):
-    """The collectives, loops and checkpoints of stacked parts."""
+    """Collectives, loops and checkpoints of stacked parts."""
 
     def loop(self, function: Any, x: Any, count: int) -> Any:
         for _ in range(count):
@@ -209,7 +210,7 @@ class Reference(Stacked):
 
 
 class Collectives:
-    """The collectives, loops and checkpoints of a library, inside of `shard_map`."""
+    """Collectives, loops and checkpoints of a library, inside of `shard_map`."""
 
     def __init__(self, lib: Any):
         self.lib, self.lax = lib, lib.lax
@@ -246,7 +247,7 @@ class Collectives:
 
 
 def draw_axes(rng: random.Random, axes: Sequence[str]) -> Axes:
-    """One axis, or several in any order."""
+    """Draw one axis, or several in any order."""
     return tuple(rng.sample(list(axes), 1 if rng.random() < 0.7 else rng.randint(1, len(axes))))
 
 
@@ -263,7 +264,7 @@ def draw_body(rng: random.Random, arguments: Sequence[Value], sizes: dict[str, i
 
 
 def draw_step(rng: random.Random, values: Sequence[Value], sizes: dict[str, int]) -> tuple[Step, Value] | None:
-    """A step and its result; None if what was drawn does not fit."""
+    """Draw a step and its result; return None if the step does not fit."""
     i = rng.choice([rng.randrange(len(values)), len(values) - 1])
     x = values[i]
     kinds = ["unary"] * 3 + ["binary"] * 3 + ["local"] * 3 + ["loop", "checkpoint"]
@@ -297,7 +298,7 @@ def draw_step(rng: random.Random, values: Sequence[Value], sizes: dict[str, int]
 
 
 def draw_local(rng: random.Random, i: int, values: Sequence[Value]) -> tuple[Step, Value] | None:
-    """An operation on one device that changes shapes."""
+    """Draw an operation on one device that changes shapes."""
     x = values[i]
     rank = len(x.shape)
     if not rank:
@@ -337,7 +338,7 @@ def draw_local(rng: random.Random, i: int, values: Sequence[Value]) -> tuple[Ste
 
 
 def draw_collective(rng: random.Random, i: int, x: Value, sizes: dict[str, int]) -> tuple[Step, Value] | None:
-    """A collective over one axis or several."""
+    """Draw a collective over one axis or several."""
     axes = draw_axes(rng, list(sizes))
     count = int(onp.prod([sizes[a] for a in axes], dtype=int))
     shape, rank = list(x.shape), len(x.shape)

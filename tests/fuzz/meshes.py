@@ -49,7 +49,7 @@ TOLERANCE = 2e-4
 
 @dataclass
 class Program:
-    """What a seed draws: a mesh, arguments and how they are split, a body, and what is done with it."""
+    """Program of a seed: a mesh, arguments and their shardings, a body, and transformations."""
 
     kind: str  # "shard_map" or "jit"
     shape: tuple[int, ...]
@@ -68,7 +68,7 @@ class Program:
     seed: int
 
     def text(self) -> str:
-        """The program as lines that people read."""
+        """Format the program for readers."""
         axes = ", ".join(f"{n}={s} {t}" for n, s, t in zip(self.names, self.shape, self.types, strict=True))
         lines = [f"{self.way} of {self.kind} over {axes}, manual {self.manual}, check_vma={self.check_vma}"]
         lines.append(f"arguments {self.arguments} split {self.in_specs}, results {self.results} {self.out_specs}")
@@ -98,7 +98,7 @@ def parts(spec: Spec, sizes: dict[str, int]) -> list[int]:
 
 
 def program(seed: int) -> Program:
-    """The program of a seed."""
+    """Generate the program of a seed."""
     rng = random.Random(seed)
     shape = rng.choice(MESHES)
     names = tuple("xyz"[: len(shape)])
@@ -143,7 +143,7 @@ def program(seed: int) -> Program:
 
 
 def draw_out_spec(rng: random.Random, value: Value, sizes: dict[str, int]) -> Spec | None:
-    """A spec that names the axes along which a value varies."""
+    """Draw a spec that names the axes along which a value varies."""
     axes = [a for a in sizes if a in value.varying]
     if axes and not value.shape:
         return None
@@ -164,7 +164,7 @@ def spec_of(lib: Any, spec: Spec) -> Any:
 
 
 def on_mesh(lib: Any, p: Program, mesh: Any) -> Function:
-    """The program as a function of whole arrays, on a mesh."""
+    """Return the program as a function of whole arrays, on a mesh."""
     comm = Collectives(lib)
     if p.kind == "shard_map":
 
@@ -190,7 +190,7 @@ def on_mesh(lib: Any, p: Program, mesh: Any) -> Function:
 
 
 def on_parts(np: Any, p: Program) -> Function:
-    """The program as a function of whole arrays on one device, by stacked parts."""
+    """Return the program as a function of whole arrays on one device, by stacked parts."""
     reference = Reference(np, p.manual if p.kind == "shard_map" else {})
 
     def function(*args: Any) -> list[Any]:
@@ -213,7 +213,7 @@ def loss_of(np: Any, function: Function) -> Function:
 
 
 def transformed(lib: Any, function: Function, p: Program, count: int) -> Function:
-    """What is done with a function of `count` arguments."""
+    """Apply the transformations of the program to a function of `count` arguments."""
     np, all_of_them = lib.numpy, tuple(range(count))
     loss = loss_of(np, function)
     grad = lib.grad(loss, all_of_them)
@@ -253,7 +253,7 @@ def placed_arguments(lib: Any, p: Program, mesh: Any, args: Sequence[Any]) -> li
 
 
 def exported_call(lib: Any, function: Function, args: Sequence[Any], derive: bool) -> Any:
-    """The results, or the gradient, of a function that is exported, written, read and called."""
+    """Return the results, or the gradient, of a function that is exported, written, read and called."""
     from weft.export import deserialize, export
 
     again = deserialize(export(lib.jit(function))(*args).serialize(vjp_order=1 if derive else 0))
@@ -263,7 +263,7 @@ def exported_call(lib: Any, function: Function, args: Sequence[Any], derive: boo
 
 
 def run_program(lib: Any, p: Program) -> list[onp.ndarray]:
-    """What a library computes on a mesh."""
+    """Return the results of a library on a mesh."""
     mesh = mesh_of(lib, p)
     with lib.set_mesh(mesh):
         args = placed_arguments(lib, p, mesh, values_of(p))
@@ -277,7 +277,7 @@ def run_program(lib: Any, p: Program) -> list[onp.ndarray]:
 
 
 def expected_of(lib: Any, p: Program) -> list[onp.ndarray]:
-    """What one device computes of stacked parts: NumPy itself where nothing is differentiated."""
+    """Return the results of one device on stacked parts, by NumPy itself if nothing is differentiated."""
     if p.way == "forward" or (p.way == "export" and p.seed % 2):
         return [onp.asarray(x) for x in on_parts(onp, p)(*values_of(p))]
     function = on_parts(lib.numpy, p)
@@ -299,7 +299,7 @@ def compare(found: Sequence[onp.ndarray], expected: Sequence[onp.ndarray]) -> No
 
 
 def check_seed(seed: int) -> str:
-    """What came of a seed, in words; a failure begins with `failed`."""
+    """Return the outcome of a seed in words; a failure begins with `failed`."""
     import weft
     from weft.errors import ShardingTypeError
 

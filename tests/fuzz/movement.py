@@ -158,7 +158,7 @@ def starts(draw: Draw, x: Value, dtype: Any = np.int32) -> list[Value]:
 
 
 def with_focus_as_index(draw: Draw) -> Value | None:
-    """The value in focus, where it can be an index and chance says so."""
+    """Use the value in focus as an index, if it can be one and chance decides so."""
     focus = draw.focus
     if focus is None or focus.kind not in "iu" or focus.bits < 8 or draw.flag(0.4):
         return None
@@ -238,7 +238,7 @@ def take_pairs(draw: Draw, x: Value, index: Value | None) -> None:
 
 
 def scatter(name: str) -> Callable[[Draw], None]:
-    """Updates at computed indices; those that a plain `set` writes to are distinct, since nobody says which stays."""
+    """Draw updates at computed indices; those of a plain `set` are distinct, since duplicates have no defined order."""
 
     def draw_it(draw: Draw) -> None:
         index = with_focus_as_index(draw)
@@ -288,7 +288,7 @@ def barrier(draw: Draw) -> None:
 
 
 def there(draw: Draw, x: Value) -> tuple[Value, Callable[[Value], Value]]:
-    """A movement of data and what takes it back, as the transpose of the movement does."""
+    """Draw a movement of data and its inverse, as the transpose of the movement does."""
     bound = x.bound
     match draw.one_of(("pad", "pad", "pad", "transpose", "reshape", "rev", "roll", "broadcast")):
         case "pad":

@@ -18,7 +18,7 @@ EXACT = frozenset(
 
 
 def with_other_nans(result: np.ndarray, rng: np.random.Generator, variation: int) -> np.ndarray:
-    """The same numbers with other nans: all of them, or each at random, with another sign and payload."""
+    """Return the same numbers with other nans: all of them, or each at random, with another sign and payload."""
     if dtypes.kind(result.dtype) == "c":
         out = np.empty(result.shape, result.dtype)
         out.real, out.imag = (with_other_nans(p, rng, variation) for p in (result.real, result.imag))
@@ -38,7 +38,7 @@ def with_other_nans(result: np.ndarray, rng: np.random.Generator, variation: int
 
 
 def is_new(result: np.ndarray, operands: Sequence[Any]) -> np.ndarray:
-    """Where a result is a nan with bits that no operand has."""
+    """Return where a result is a nan with bits that no operand has."""
     if dtypes.kind(result.dtype) == "c":
         parts = [p for a in operands if dtypes.kind(a.dtype) == "c" for p in (a.real, a.imag)]
         return is_new(result.real, parts) | is_new(result.imag, parts)

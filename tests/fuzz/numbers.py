@@ -1,4 +1,4 @@
-"""The arguments of random programs: small integers, whose sums are exact, or edge values of the dtypes."""
+"""Arguments of random programs: small integers, whose sums are exact, or edge values of the dtypes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MOST = {"float16": 2.0**7, "bfloat16": 2.0**5, "float32": 2.0**12, "float64": 2.
 
 
 def most_of(dtype: Any) -> float:
-    """The largest magnitude of values of a dtype in programs of small integers."""
+    """Return the largest magnitude of values of a dtype in programs of small integers."""
     kind = dtypes.kind(dtype)
     if kind in "iu":
         return float(dtypes.iinfo(dtype).max)
@@ -70,7 +70,7 @@ def edge_numbers(rng: np.random.Generator, shape: Sequence[int], dtype: Any) -> 
 
 
 def edge_values(dtype: np.dtype[Any]) -> np.ndarray:
-    """The edges of a dtype of floats or integers."""
+    """Return the edge values of a dtype of floats or integers."""
     if dtypes.kind(dtype) == "f" and dtype.itemsize > 1:
         return edges(dtype)
     if dtypes.kind(dtype) == "f":

@@ -79,13 +79,13 @@ def check_partitioned(case: Case, expected: Expected, seed: int) -> str:
 
 
 def is_sum(equation: Equation) -> bool:
-    """Whether devices add."""
+    """Return whether an equation adds across devices."""
     return equation.primitive.name in ("psum", "reduce_scatter")
 
 
 def is_short_sum(equation: Equation) -> bool:
-    """Whether devices add floats of fewer than 32 bits: each rounds its part of a sum, which is not what one device
-    computes."""
+    """Return whether an equation adds floats of fewer than 32 bits across devices: each device rounds its partial sum,
+    unlike one device."""
     if not is_sum(equation):
         return False
     dtype = equation.invars[0].aval.dtype  # type: ignore[attr-defined]
@@ -93,7 +93,8 @@ def is_short_sum(equation: Equation) -> bool:
 
 
 def is_factorization(equation: Equation) -> bool:
-    """Whether a library may compute it, which one depends on how many matrices there are, and so do the last bits."""
+    """Return whether a library may compute an equation. Its choice, and so the last bits, depend on the number of
+    matrices."""
     return type(equation.primitive).__module__.startswith("weft.primitives.linalg")
 
 
@@ -102,7 +103,7 @@ def any_equation(jaxpr: Jaxpr, holds: Callable[[Equation], bool]) -> bool:
 
 
 def check_seed(seed: int) -> str:
-    """What came of a seed, in a word; a failure begins with `failed`."""
+    """Return the outcome of a seed in a word; a failure begins with `failed`."""
     try:
         program = generate(seed)
         if program.checks:

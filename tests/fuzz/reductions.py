@@ -136,7 +136,7 @@ def window(name: str) -> Drawing:
 
 
 def extreme(dtype: Any, name: str) -> np.ndarray:
-    """What no number is beyond: the neutral element of a maximum or minimum."""
+    """Return the neutral element of a maximum or minimum."""
     if dtypes.kind(dtype) == "f":
         if dtypes.name(dtype).endswith(("fn", "fnuz")):  # no infinities
             info = dtypes.finfo(dtype)
@@ -147,7 +147,7 @@ def extreme(dtype: Any, name: str) -> np.ndarray:
 
 
 def general_window(draw: Draw) -> None:
-    """A window reduced by a function that no special primitive has."""
+    """Draw a window reduced by a function without a special primitive."""
     x = draw.pick("fi", rank=1, most=2)
     found = window_of(draw, x)
     x = draw.within(x, 1)
@@ -156,7 +156,7 @@ def general_window(draw: Draw) -> None:
 
 
 def smooth_window(draw: Draw) -> tuple[Value, str, dict[str, Any]]:
-    """A window over floats, as a function, to be differentiated."""
+    """Draw a window over floats, as a function, to be differentiated."""
     x = draw.pick("f", rank=1, most=3, accepts=lambda v: is_wide(v) and v.size > 0)
     found = window_of(draw, x)
     found["base_dilation"] = found["window_dilation"] = (1,) * x.rank

@@ -1,4 +1,4 @@
-"""The expected results of a program: `eval` of its equations, and the error bounds of its primitives.
+"""Expected results of a program: `eval` of its equations, and the error bounds of its primitives.
 
 Where an equation has a budget (a function of some ulp, a sum whose order matters), the program is evaluated again with
 its results moved within that budget. What stays the same in all evaluations must be the same to the bit in compiled
@@ -53,8 +53,8 @@ VARIATIONS, MORE_VARIATIONS = 3, 24
 
 @dataclass(frozen=True)
 class Freedom:
-    """What another library's code may do besides. `widened`: sums that add up in a wider dtype; `flushes`: denormal
-    numbers may be zeros; `rounds`: formulas, as those of derivatives, have other roundings."""
+    """Deviations that another library's code may have besides. `widened`: sums that add up in a wider dtype; `flushes`:
+    denormal numbers may be zeros; `rounds`: formulas, as those of derivatives, have other roundings."""
 
     widened: frozenset[str] = WIDENED
     flushes: bool = False
@@ -69,12 +69,12 @@ MOST_EQUATIONS = 200_000
 
 
 class TooLong(Exception):
-    """A program has more equations to evaluate than a judge waits for."""
+    """Raised if a program has more equations than a judge evaluates."""
 
 
 @dataclass
 class Case:
-    """A traced program, whose constants are arguments, with arrays for it."""
+    """Traced program, whose constants are arguments, with arrays for it."""
 
     jaxpr: Jaxpr
     arrays: list[np.ndarray]
@@ -84,7 +84,7 @@ class Case:
 
 @dataclass
 class Expected:
-    """The results by `eval`, first as they are, then moved within the budgets. `exact`: nothing could be moved."""
+    """Results by `eval`, first unchanged, then moved within the budgets. `exact`: nothing could be moved."""
 
     runs: list[list[np.ndarray]]
     exact: bool
@@ -102,7 +102,7 @@ def expected_of(case: Case, variations: int = VARIATIONS) -> Expected:
 
 
 def varied(case: Case, plain: list[np.ndarray], variations: int, freedom: Freedom = OWN) -> Expected:
-    """The plain results and so many others, also of a program without budgets: its nans are free."""
+    """Return the plain results and `variations` others, also of a program without budgets, since its nans are free."""
     between = Between()
     return Expected([plain, *(evaluated(case, n, freedom, between)[0] for n in range(variations))], False)
 
@@ -110,9 +110,9 @@ def varied(case: Case, plain: list[np.ndarray], variations: int, freedom: Freedo
 def evaluated(
     case: Case, variation: int | None, freedom: Freedom = OWN, between: Between | None = None
 ) -> tuple[list[np.ndarray], bool]:
-    """The results by `eval`; those of equations with a budget are moved, and nans are others, each variation in its own
-    way; in some of them what passed an integer in those before (`between`) is one. Also whether there are equations
-    with a budget."""
+    """Evaluate by `eval`. Results of equations with a budget are moved, and nans replaced, each variation in its own
+    way; in some of them a result that passed an integer in earlier ones (`between`) is set to it. Also return whether
+    there are equations with a budget."""
     rng = np.random.default_rng(variation)
     perturbed, count = False, 0
     flushes = freedom.flushes and variation is not None and variation % 4 >= 2
@@ -153,7 +153,7 @@ def evaluated(
 def with_free_nans(
     equation: Equation, operands: Sequence[Any], result: Any, rng: np.random.Generator, variation: int
 ) -> Any:
-    """A result of an equation, with other nans where it computes them."""
+    """Replace the nans that an equation computes in its result."""
     primitive = equation.primitive
     if primitive.higher_order or primitive.name in nans.EXACT or not is_float(result):
         return result
@@ -164,7 +164,7 @@ def with_free_nans(
 
 
 def flushed(x: Any) -> Any:
-    """An array with zeros for its denormal numbers."""
+    """Replace denormal numbers by zeros."""
     if not is_float(x):
         return x
     if dtypes.kind(x.dtype) == "c":
@@ -173,8 +173,9 @@ def flushed(x: Any) -> Any:
 
 
 def plain(equation: Equation, operands: Sequence[Any]) -> list[Any]:
-    """One equation by `eval` on contiguous arrays, since NumPy sums in an order of strides; a matrix function, whose
-    results are free in signs and order, by the routine that compiled code calls (`tests/laws` compares that)."""
+    """Evaluate one equation by `eval` on contiguous arrays, since NumPy sums in the order of strides; a matrix
+    function, whose results are free in signs and order, by the routine that compiled code calls (`tests/laws` compares
+    that)."""
     args = [np.ascontiguousarray(a).reshape(a.shape) if isinstance(a, np.ndarray) else a for a in operands]
     if isinstance(equation.primitive, MatrixFunction):
         types = tuple(v.aval for v in equation.invars)
@@ -187,8 +188,8 @@ def plain(equation: Equation, operands: Sequence[Any]) -> list[Any]:
 def routine(
     primitive: Primitive, types: tuple[Any, ...], params: tuple[tuple[str, Any], ...]
 ) -> Callable[..., list[Any]]:
-    """Compiled code of one equation, on a list of arrays. It checks nothing: who evaluates a program with checks looks
-    at the results of every equation itself."""
+    """Return compiled code of one equation, as a function of a list of arrays. It checks nothing, since evaluation with
+    checks inspects the results of every equation itself."""
     with weft.checks("off"):
         return _routine(primitive, types, params, weft.config.key())
 
@@ -197,7 +198,7 @@ def routine(
 def _routine(
     primitive: Primitive, types: tuple[Any, ...], params: tuple[tuple[str, Any], ...], settings: Any
 ) -> Callable[..., list[Any]]:
-    """The code that is made under some settings."""
+    """Compile an equation under some settings."""
     invars = [Var(t) for t in types]
     result = primitive.type(*types, **dict(params))
     outvars = [Var(t) for t in (result if primitive.multiple_results else [result])]
@@ -210,8 +211,8 @@ def _routine(
 
 
 def lanes(op: str, arrays: Sequence[np.ndarray], params: dict[str, Any]) -> np.ndarray:
-    """An elementwise operation by its compiled body: what the interpreter of kernels uses where NumPy's function has
-    other last bits."""
+    """Evaluate an elementwise operation by its compiled body, as the interpreter of kernels does where NumPy's function
+    has other last bits."""
     padded = 16
     while padded < arrays[0].size:
         padded *= 4
@@ -222,7 +223,7 @@ def lanes(op: str, arrays: Sequence[np.ndarray], params: dict[str, Any]) -> np.n
 
 
 def has_other_bits(op: str, dtype: Any) -> bool:
-    """Whether compiled code of an elementwise operation may differ from NumPy's."""
+    """Return whether compiled code of an elementwise operation may differ from NumPy's."""
     return op in ("max", "min", "clamp") or ulp_of(lookup(op), dtype) > 0.5
 
 
@@ -235,7 +236,7 @@ def ulp_of(primitive: Primitive, dtype: Any) -> float:
 
 @dataclass
 class Budget:
-    """How far the elements of a result may be off: by a distance, by the sign of a zero, or (`free`) in any way."""
+    """Permitted deviation of the elements of a result: a distance, the sign of a zero, or (`free`) any."""
 
     distance: Any = 0.0
     zeros: bool = False
@@ -254,7 +255,7 @@ def is_float(x: Any) -> bool:
 
 
 def budget(equation: Equation, operands: Sequence[Any], result: np.ndarray, freedom: Freedom = OWN) -> Budget | None:
-    """What the primitive allows for one result, or None if it must be this to the bit."""
+    """Return the budget of a primitive for one result, or None if every bit is determined."""
     primitive, name = equation.primitive, equation.primitive.name
     if isinstance(primitive, MatrixFunction):
         return None
@@ -288,15 +289,15 @@ def budget(equation: Equation, operands: Sequence[Any], result: np.ndarray, free
 
 
 def power_budget(operands: Sequence[Any], units: float, size: Any, result: np.ndarray) -> Budget:
-    """A power of a complex number is computed in complex128; what is rounded off the exponent of e, a product with a
-    logarithm, is an error of the angle and of the magnitude. Of a large exponent no digit is left."""
+    """Return the budget of a power of complex numbers, which is computed in complex128: rounding the exponent of e, a
+    product with a logarithm, is an error of angle and magnitude. For large exponents no digit is left."""
     base, exponent = (np.asarray(a).astype(np.complex128) for a in operands)
     error = np.abs(exponent * np.log(base)) * 2.0**-50
     return Budget((units + 1) * spacing(size, result.dtype) + size * error, free=error > 0.1)
 
 
 def spacing(size: Any, dtype: Any) -> np.ndarray:
-    """One unit in the last place of numbers of some size."""
+    """Return one unit in the last place of numbers of some size."""
     info = dtypes.finfo(dtypes.to_real_dtype(dtype))
     wide = np.asarray(size).astype(np.float64)
     _, exponent = np.frexp(np.where(np.isfinite(wide), wide, 1))
@@ -305,7 +306,7 @@ def spacing(size: Any, dtype: Any) -> np.ndarray:
 
 
 def is_exactly(name: str, operands: Sequence[Any], result: np.ndarray) -> bool:
-    """Whether all elements are a sum or a product that needed no rounding."""
+    """Return whether all elements are a sum or a product that needed no rounding."""
     function = EXACT_FUNCTIONS.get(name)
     if function is None or dtypes.kind(result.dtype) != "f":
         return False
@@ -316,7 +317,7 @@ def is_exactly(name: str, operands: Sequence[Any], result: np.ndarray) -> bool:
 def sum_budget(
     equation: Equation, operands: Sequence[Any], floats: Sequence[np.ndarray], result: np.ndarray, widened: bool
 ) -> Budget:
-    """A sum in some order: so many roundings of the sum of all magnitudes."""
+    """Return the budget of a sum in some order: one rounding of the sum of all magnitudes for each addition."""
     name = equation.primitive.name
     sizes = np.asarray(magnitudes(equation, operands)).astype(np.float64)
     if sizes.shape != result.shape:
@@ -356,12 +357,12 @@ def product_budget(
 
 
 def has_integers(variation: int) -> bool:
-    """Whether a variation has integers wherever they may be."""
+    """Return whether a variation sets results to integers wherever possible."""
     return variation % 8 == 3
 
 
 def move(result: np.ndarray, allowed: Budget, rng: np.random.Generator, variation: int) -> np.ndarray:
-    """A result moved within its budget: all up, all down, to integers, or each element its own way."""
+    """Move a result within its budget: all up, all down, to integers, or each element at random."""
     if variation % 8 == 0:
         direction: Any = np.ones(result.shape)
     elif variation % 8 == 1:
@@ -400,7 +401,7 @@ def anything(result: np.ndarray, rng: np.random.Generator, variation: int) -> np
 
 
 def parts(array: Any) -> list[np.ndarray]:
-    """The numbers of an array as float64; of complex ones both parts."""
+    """Return the numbers of an array as float64; of complex ones both parts."""
     wide = np.asarray(array)
     if dtypes.kind(wide.dtype) == "c":
         return [np.asarray(wide.real, np.float64), np.asarray(wide.imag, np.float64)]
@@ -408,7 +409,7 @@ def parts(array: Any) -> list[np.ndarray]:
 
 
 def step_of(array: Any) -> float:
-    """The largest power of two of which all finite numbers of an array are multiples."""
+    """Return the largest power of two that divides all finite numbers of an array."""
     least = math.inf
     for part in parts(array):
         numbers = np.abs(part[np.isfinite(part) & (part != 0)])
@@ -427,7 +428,7 @@ def magnitude(array: Any) -> Any:
 
 
 def magnitudes(equation: Equation, operands: Sequence[Any]) -> Any:
-    """The sum of the magnitudes of all terms."""
+    """Return the sum of the magnitudes of all terms."""
     primitive = equation.primitive
     args = [magnitude(a) for a in operands]
     if primitive.name == "scatter-sub":
@@ -437,7 +438,7 @@ def magnitudes(equation: Equation, operands: Sequence[Any]) -> Any:
 
 
 def is_exact(equation: Equation, operands: Sequence[Any], floats: Sequence[np.ndarray], widened: bool) -> bool:
-    """Whether a sum has the same bits in any order."""
+    """Return whether a sum has the same bits in any order."""
     if not floats:
         return True
     name = equation.primitive.name
@@ -453,7 +454,7 @@ def is_exact(equation: Equation, operands: Sequence[Any], floats: Sequence[np.nd
 
 
 def has_both_zeros(operands: Sequence[Any]) -> bool:
-    """Whether there are zeros of both signs, so that the greatest of them may be either."""
+    """Return whether there are zeros of both signs, so that the greatest of them may be either."""
     zeros = [np.signbit(p[p == 0]) for a in operands if dtypes.kind(np.asarray(a).dtype) == "f" for p in parts(a)]
     signs = np.concatenate(zeros) if zeros else np.zeros(0, bool)
     return bool(signs.any() and not signs.all())

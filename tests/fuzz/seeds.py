@@ -1,4 +1,4 @@
-"""The command line of a random test that is a function of a seed: seeds that are named, or a range of them."""
+"""Command line of a random test that is a function of a seed: named seeds, or a range of them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def judged(check: Check, seed: int) -> tuple[int, str]:
 
 
 def outcomes(check: Check, seeds: Iterable[int], processes: int) -> Iterable[tuple[int, str]]:
-    """Each seed with what came of it."""
+    """Yield each seed with its outcome."""
     one = functools.partial(judged, check)
     if processes == 1:
         prepare()

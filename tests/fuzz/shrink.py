@@ -35,7 +35,7 @@ Fails = Callable[[Case], bool]
 
 
 def failure(case: Case) -> str | None:
-    """How a program goes wrong, without numbers: which judge disagrees, or the error; None if it is right."""
+    """Return how a program fails, without numbers: the judge that disagrees, or the error; None if it passes."""
     try:
         verify(case.jaxpr)
         expected = expected_of(case)
@@ -51,13 +51,13 @@ def failure(case: Case) -> str | None:
 
 
 def fails_like(case: Case) -> Fails:
-    """Whether a program goes wrong as this one does, so that what is made small is not another failure."""
+    """Return a test for programs that fail as this one, so that shrinking does not end at another failure."""
     how = failure(case)
     return lambda smaller: how is not None and failure(smaller) == how
 
 
 def shrink(case: Case, still_fails: Fails, rounds: int = 400, seconds: float = 300.0) -> Case:
-    """A smaller jaxpr that still fails, found with a limited number of attempts and time."""
+    """Return a smaller jaxpr that still fails, found with a limited number of attempts and time."""
     attempts, end = 0, time.monotonic() + seconds
     changed = True
     while changed:
@@ -104,7 +104,7 @@ def candidates(case: Case) -> Iterator[Case]:
 
 
 def values_of(case: Case) -> dict[Any, Any]:
-    """What the interpreter has for every variable."""
+    """Return the interpreter's values of all variables."""
     values: dict[Any, Any] = dict(zip(case.jaxpr.invars, case.arrays, strict=True))
     with weft.enable_x64(case.wide), np.errstate(all="ignore"):
         for equation in case.jaxpr.eqns:
@@ -114,7 +114,7 @@ def values_of(case: Case) -> dict[Any, Any]:
 
 
 def without(case: Case, cut: range, values: dict[Any, Any]) -> Case:
-    """The program without some equations, whose results become arguments."""
+    """Remove equations from the program; their results become arguments."""
     jaxpr = case.jaxpr
     gone = [v for n in cut for v in jaxpr.eqns[n].outvars]
     if not all(isinstance(v.aval, ArrayType) for v in gone):
@@ -129,7 +129,7 @@ def without(case: Case, cut: range, values: dict[Any, Any]) -> Case:
 
 
 def pruned(case: Case, outvars: Sequence[Any], equations: Sequence[Equation]) -> Case:
-    """The program with other results and equations, and no arguments that nobody reads."""
+    """Return the program with other results and equations, without unused arguments."""
     jaxpr = case.jaxpr.replace(outvars=outvars, eqns=equations)
     smaller, used = drop_dead(jaxpr, [True] * len(outvars), False)
     donated = case.donated or (False,) * len(case.arrays)
@@ -142,7 +142,7 @@ def pruned(case: Case, outvars: Sequence[Any], equations: Sequence[Equation]) ->
 
 
 def zeros(v: Var) -> Equation:
-    """An equation that sets a variable to zeros."""
+    """Make an equation that sets a variable to zeros."""
     aval: Any = v.aval
     literal = Literal(np.zeros((), dtypes.storage(aval.dtype))[()], ArrayType((), aval.dtype))
     params = {"shape": aval.shape, "broadcast_dimensions": (), "sharding": None}
@@ -191,7 +191,7 @@ def smaller_bodies(jaxpr: Jaxpr) -> Iterator[Jaxpr]:
 
 
 def report(program: Program, seconds: float = 300.0) -> str:
-    """The program of a failing seed as Python and, made as small as it gets, as a jaxpr in a script that fails."""
+    """Return the program of a failing seed as Python source and, shrunk, as a jaxpr in a script that fails."""
     text = standalone(program)
     sizes: tuple[int | None, ...] = (2, 3, 5, 9, None)
     for most in sizes:
@@ -207,7 +207,7 @@ def report(program: Program, seconds: float = 300.0) -> str:
 
 
 def standalone(program: Program) -> str:
-    """The program as Python that runs on its own."""
+    """Return the program as Python source that runs on its own."""
     imports = [f"import weft.{long} as {short}" for short, long in MODULES.items() if "." not in long]
     imports += ["from weft.lax import linalg", "from weft.numpy import fft", "from weft import io_callback"]
     arrays = ",\n    ".join(array_text(a) for a in program.arguments)
@@ -229,7 +229,7 @@ def standalone(program: Program) -> str:
 
 
 def script(case: Case) -> str:
-    """The program as Python that runs on its own and fails as it does."""
+    """Return the program as Python source that runs on its own and fails in the same way."""
     table: list[Any] = []
     text = to_text(case.jaxpr, full=True, table=table)
     arrays = ",\n    ".join(array_text(a) for a in case.arrays)
@@ -255,7 +255,7 @@ print(check_case(Case(parse(PROGRAM.strip(), {loads}), ARRAYS, {case.donated!r},
 
 
 def array_text(array: np.ndarray) -> str:
-    """An array as Python writes it, shorter where all numbers are the same."""
+    """Format an array as Python source, shorter if all numbers are equal."""
     dtype = (
         f"np.{array.dtype}"
         if array.dtype.kind in "fiub?c" and array.dtype.names is None

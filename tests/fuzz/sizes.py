@@ -132,7 +132,7 @@ OPERATIONS: dict[str, Function] = {
 
 
 def _loss(function: Function) -> Function:
-    """A linear function of the results."""
+    """Return a linear function of the results."""
 
     def loss(x: Any) -> Any:
         y = function(x).astype(x.dtype)
@@ -173,7 +173,7 @@ def cut(x: Any) -> Any:
 
 
 class SizedProgram(NamedTuple):
-    """A function of one array, and arguments for several sizes."""
+    """Function of one array, and arguments for several sizes."""
 
     text: str
     function: Function
@@ -181,7 +181,7 @@ class SizedProgram(NamedTuple):
 
 
 def program(seed: int) -> SizedProgram:
-    """The program of a seed."""
+    """Generate the program of a seed."""
     rng = random.Random(seed)
     names = rng.choices(list(OPERATIONS), k=rng.choice((1, 1, 2, 2, 3, 4)))
     around, shape, sizes = rng.choice(["none", *TRANSFORMATIONS]), rng.choice(SHAPES), rng.choice(SIZES)

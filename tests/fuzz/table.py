@@ -18,7 +18,7 @@ NESTED = 1
 
 @dataclass(frozen=True)
 class Entry:
-    """What draws a primitive, how often beside others, and inside of how many bodies at most."""
+    """Generator of a primitive, with its weight and the greatest nesting in bodies."""
 
     primitive: str
     weight: float
@@ -160,8 +160,8 @@ WEIGHTS = np.cumsum([entry.weight for entry in WEIGHTED]) / sum(entry.weight for
 
 
 def choose(draw: Draw, weighted: float = 0.35) -> Entry:
-    """The next operation: mostly any primitive as often as any other, so that rare pairs of neighbours come about; with
-    some chance those that programs have most."""
+    """Choose the next operation: mostly uniformly, so that rare pairs of neighbours occur; with some chance by the
+    frequencies of real programs."""
     if draw.flag(weighted):
         return WEIGHTED[int(np.searchsorted(WEIGHTS, draw.rng.random()))]
     return EQUAL[draw.below(len(EQUAL))]

@@ -55,7 +55,7 @@ def operands(rng: np.random.Generator, dtype: Any, count: int) -> list[np.ndarra
 
 
 def exact_of(name: str, arrays: Sequence[np.ndarray]) -> np.ndarray:
-    """The function with more digits than the operands have, as far as there are any."""
+    """Return the function with more digits than the operands have, as far as available."""
     dtype = arrays[0].dtype
     with np.errstate(all="ignore"):
         if name == "erf_inv" and dtype == np.float32:  # which is defined by its formula, for the sake of random numbers
@@ -96,7 +96,7 @@ def near_overflow(found: np.ndarray, exact: np.ndarray, info: Any) -> np.ndarray
 
 
 def budget(name: str, dtype: Any) -> float:
-    """What the primitive allows, and half a unit for rounding the exact value."""
+    """Return the error that the primitive permits, plus half a unit for rounding the exact value."""
     primitive = lookup(name)
     return primitive.ulp.get(dtypes.name(dtype), primitive.ulp.get("", 0.0)) + 0.5
 
@@ -151,7 +151,7 @@ MAPS: tuple[Callable[[Any], Any], ...] = (
 
 
 def composition(seed: int, length: int) -> Callable[..., Any]:
-    """A function of two matrices: maps, arithmetic and means of what there is."""
+    """Draw a function of two matrices: maps, arithmetic and means."""
 
     def function(x: Any, y: Any) -> Any:
         rng = np.random.default_rng(seed)
@@ -179,7 +179,8 @@ def composition(seed: int, length: int) -> Callable[..., Any]:
 
 
 def noisy(rng: np.random.Generator, unit: float) -> Callable[[Equation, Sequence[Any]], Sequence[Any]]:
-    """The interpreter's step in which each result is off by what its primitive and one rounding allow."""
+    """Return an interpreter step in which each result is off by the permitted error of its primitive and one
+    rounding."""
 
     def step(equation: Equation, args: Sequence[Any]) -> Sequence[Any]:
         results = equation.primitive.eval(*args, **equation.params)

@@ -32,7 +32,7 @@ def together(work: Callable[[int], Any], count: int = THREADS) -> list[Any]:
 
 
 def total(x: Any) -> Any:
-    """A program with kernels, a loop, and temporaries."""
+    """Compute with kernels, a loop, and temporaries."""
     carry, rows = lax.scan(lambda c, r: (c * 2 - r, c + r), x[0], x)
     return carry, wnp.cumsum(rows, 0) @ x.T, wnp.sum(lax.fori_loop(0, 3, lambda i, c: c + i * x, x))
 
@@ -187,7 +187,7 @@ def test_a_fork_while_other_threads_compute() -> None:
 
 
 def child_status(jitted: Callable[..., Any], x: np.ndarray, expected: list[bytes]) -> int:
-    """How a forked process ends that computes; it is given a minute."""
+    """Return the exit status of a forked process that computes, within a minute."""
     child = os.fork()
     if child == 0:
         code = 1

@@ -23,8 +23,8 @@ def no_files() -> Iterator[None]:
 
 
 def check_group(first: int, least: int = TOGETHER // 4) -> None:
-    """Judge some programs, of which at least so many are compared. Six of ten are, but not of every few that chance
-    brings together."""
+    """Judge some programs and require that at least `least` of them are compared. Six of ten are on average, but not of
+    every small group."""
     outcomes: Counter[str] = Counter()
     for seed in range(first, first + TOGETHER):
         found = check_seed(seed)

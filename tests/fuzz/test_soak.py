@@ -69,7 +69,7 @@ def check_short_lived(count: int) -> None:
 
 
 def check_shapes(count: int) -> None:
-    """One function through many shapes, and then forgotten: the code of each goes with it."""
+    """Call one function with many shapes and forget it: the code of each is freed."""
 
     def function(x: Any) -> Any:
         return wnp.sum(x * 2 + 1, 0) - x[0]

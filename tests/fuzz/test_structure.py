@@ -32,7 +32,7 @@ FIXED_GROUPS, FRESH_GROUPS, ALL_GROUPS = 6, 6, 400
 
 @pytest.fixture(autouse=True)
 def no_files() -> Iterator[None]:
-    """Programs that nobody runs again are not worth files."""
+    """Disable files, which programs that run once do not need."""
     before = weft.config.compilation_cache
     weft.config.update("compilation_cache", False)
     yield

@@ -203,7 +203,7 @@ REVERSE = ("grad", "jacrev", "vjp", "vmap", "jit", "checkpoint", "scan")
 
 
 class Tower(NamedTuple):
-    """The source of a tower, the transformations from the innermost, and the number of derivatives in them."""
+    """Source of a tower, the transformations from the innermost, and the number of derivatives in them."""
 
     text: str
     layers: tuple[str, ...]
@@ -266,7 +266,7 @@ def built(text: str, names: dict[str, Any]) -> dict[str, Any]:
 
 
 def without_calls(names: dict[str, Any]) -> dict[str, Any]:
-    """The names of a library in which `jit` and `checkpoint` do nothing."""
+    """Return the names of a library in which `jit` and `checkpoint` do nothing."""
     lib = names["lib"]
     plain = types.SimpleNamespace(**{name: getattr(lib, name) for name in dir(lib) if not name.startswith("_")})
     plain.jit = plain.checkpoint = lambda function: function

@@ -1,4 +1,4 @@
-"""The laws, for any flat function of arrays, independent of primitives and jaxprs."""
+"""Laws for any flat function of arrays, independent of primitives and jaxprs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ STEP = 1e-5
 
 
 def numbers(value: Any) -> np.ndarray:
-    """The NumPy array behind a concrete value."""
+    """Return the NumPy array behind a concrete value."""
     return value._value if isinstance(value, ConcreteArray) else np.asarray(value)
 
 
@@ -60,7 +60,7 @@ def assert_close(actual: Any, expected: Any, tolerance: float | None = None, wha
 
 
 class Smooth:
-    """A flat function as one of its float and complex arguments only, with only the float and complex results."""
+    """Flat function of only its float and complex arguments, with only the float and complex results."""
 
     def __init__(self, function: Flat, arguments: Sequence[Any], tolerance: float | None = None):
         values = [concrete(a) for a in arguments]
@@ -82,12 +82,12 @@ class Smooth:
         ]
 
     def numerical(self, function: Flat, direction: Sequence[np.ndarray]) -> list[tuple[np.ndarray, np.ndarray]]:
-        """The derivative along a direction by central differences, and a value near by."""
+        """Return the derivative along a direction by central differences, and a value near by."""
         after, before = self.at(function, direction, STEP), self.at(function, direction, -STEP)
         return [((a - b) / (2 * STEP), a) for a, b in zip(after, before, strict=True)]
 
     def directions(self, rng: np.random.Generator) -> Iterator[tuple[list[bool], list[np.ndarray]]]:
-        """A random direction in each argument alone, and one in all of them; with which arguments move."""
+        """Yield a random direction in each argument alone, and one in all of them, with the arguments that move."""
         count = len(self.point)
         masks = [[i == j for i in range(count)] for j in range(count)]
         if count > 1:
@@ -125,7 +125,7 @@ def input_tangents(mask: Sequence[bool], direction: Sequence[np.ndarray]) -> lis
 
 
 def pairing(cotangents: Sequence[Any], tangents: Sequence[Any]) -> tuple[float, float]:
-    """The real part of the sum of products, without conjugation; and the sum of magnitudes, for scale."""
+    """Return the real part of the sum of products, without conjugation, and the sum of magnitudes, for scale."""
     total, scale = 0.0, 0.0
     for cotangent, tangent in zip(cotangents, tangents, strict=True):
         products = numbers(cotangent) * numbers(tangent)
@@ -199,7 +199,7 @@ def check_forward_over_reverse(function: Smooth, rng: np.random.Generator) -> No
 
 
 def gradient_of(function: Smooth, rng: np.random.Generator) -> Flat:
-    """The pullback of fixed random cotangents, as a function of the point."""
+    """Return the pullback of fixed random cotangents, as a function of the point."""
     results, _, live = linearize_flat(function, [concrete(p) for p in function.point])
     cotangents = [concrete(random_like(rng, numbers(r))) for r, n in zip(results, live, strict=True) if n]
 
@@ -228,7 +228,7 @@ def check_pullback(function: Smooth, rng: np.random.Generator) -> None:
 
 
 def check_reverse_over_reverse(function: Smooth, rng: np.random.Generator) -> None:
-    """The gradient of the gradient, against finite differences."""
+    """Check the gradient of the gradient against finite differences."""
     gradient = Smooth(gradient_of(function, rng), function.point)
     check_pullback(gradient, rng)
 
@@ -257,7 +257,7 @@ def variants(array: np.ndarray) -> list[np.ndarray]:
 
 
 def placements(ranks: Sequence[int], rng: np.random.Generator, limit: int) -> list[tuple[int | None, ...]]:
-    """Where each operand has its batch dimension (None: not batched): every combination, or a random sample of them."""
+    """Return the batch dimension of each operand (None: not batched): every combination, or a random sample."""
     choices = [[None, *range(rank + 1)] for rank in ranks]
     every = list(itertools.islice(itertools.product(*choices), 20_000))[1:]
     if len(every) <= limit:
@@ -268,7 +268,7 @@ def placements(ranks: Sequence[int], rng: np.random.Generator, limit: int) -> li
 def check_batch(
     function: Flat, arguments: Sequence[Any], rng: np.random.Generator, tolerance: float | None = None, limit: int = 80
 ) -> None:
-    """A batched function returns what a loop returns, for all positions of the batch dimension."""
+    """Check that a batched function returns what a loop returns, for all positions of the batch dimension."""
     values = [concrete(a) for a in arguments]
     each = [[ConcreteArray(v, a.aval) for v in variants(numbers(a))] for a in values]
     looped: dict[tuple[bool, ...], list[list[np.ndarray]]] = {}
@@ -310,5 +310,5 @@ def stacked(values: Sequence[ConcreteArray], dim: int) -> ConcreteArray:
 
 
 def batched_at_front(function: Flat, values: Sequence[Any]) -> list[Any]:
-    """A function over arguments that all have a batch of 3 first; results that are not batched are left as they are."""
+    """Return a function over arguments that all have a batch of 3 first; results without a batch stay unchanged."""
     return batch_flat(function, Axis(BATCH), values, [0] * len(values))[0]

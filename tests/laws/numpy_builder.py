@@ -1,4 +1,4 @@
-"""A scalar builder over NumPy: each lane is an element of an array."""
+"""Scalar builder over NumPy: each lane is an element of an array."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ COMPARISONS = {"eq", "ge", "gt", "is_finite", "le", "lt", "ne"}
 
 
 class NumpyBuilder:
-    """The operations whose NumPy meaning is plain; asking for another raises `Unknown`."""
+    """Operations with a plain meaning in NumPy; any other raises `Unknown`."""
 
     class Unknown(Exception):
         pass

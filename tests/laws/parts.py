@@ -17,14 +17,14 @@ Sizes = Mapping[Any, int]
 
 
 def beyond(x: np.ndarray) -> Any:
-    """What is beyond the end of a dimension: nothing that a result should depend on."""
+    """Return garbage for elements beyond the end of a dimension, which results must not depend on."""
     if x.dtype.names is not None:
         return x.flat[0]
     return np.asarray(np.nan if x.dtype.kind in "fc" else 77).astype(x.dtype)
 
 
 def part_of(x: np.ndarray, dims: Dims, at: Mapping[Any, int], sizes: Sizes) -> np.ndarray:
-    """The part of an array on the device at some coordinates."""
+    """Return the part of an array on the device at some coordinates."""
     index = []
     for size, axes in zip(x.shape, dims, strict=True):
         position = 0
@@ -39,7 +39,7 @@ def part_of(x: np.ndarray, dims: Dims, at: Mapping[Any, int], sizes: Sizes) -> n
 
 
 def stacked(x: Any, dims: Dims, sizes: Sizes, leading: int = 0) -> np.ndarray:
-    """The parts of all devices, stacked along the axes of the mesh, after some leading dimensions."""
+    """Stack the parts of all devices along the axes of the mesh, after some leading dimensions."""
     x = np.asarray(x)
     whole: Dims = ((),) * leading
     shape = tuple(sizes.values())
@@ -50,12 +50,12 @@ def stacked(x: Any, dims: Dims, sizes: Sizes, leading: int = 0) -> np.ndarray:
 
 
 def inside(shape: tuple[int, ...], dims: Dims, sizes: Sizes, leading: int = 0) -> np.ndarray:
-    """Which elements of stacked parts are elements of the array."""
+    """Return which elements of stacked parts are elements of the array."""
     return stacked(np.ones(shape, np.uint8), dims, sizes, leading) == 1
 
 
 def poisoned(array: Any) -> Any:
-    """An array on a mesh with nan, or other garbage, in the memory beyond the ends of its parts."""
+    """Return an array on a mesh with nan, or other garbage, in the memory beyond the ends of its parts."""
     if not isinstance(array, ShardedArray):
         return array
     parts = []

@@ -1,4 +1,4 @@
-"""The samples of every registered primitive, and their conversion to operands of the laws."""
+"""Samples of every registered primitive, and their conversion to operands of the laws."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ for _name in MODULES:
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """One sample of one primitive."""
+    """Sample of a primitive."""
 
     primitive: Primitive
     index: int
@@ -80,12 +80,12 @@ class Case:
 
     @property
     def environment(self) -> dict[Any, int]:
-        """The named axes that the operation is under, outermost first; the operands of all elements are stacked."""
+        """Named axes that the operation is under, outermost first; the operands of all elements are stacked."""
         return self.sample.environment
 
     @functools.cached_property
     def types(self) -> list[ArrayType]:
-        """The types of operands, without the named axes that they are stacked along."""
+        """Types of operands, without the named axes that they are stacked along."""
         leading = tuple(range(len(self.environment)))
         return [a.aval.without(leading) for a in self.operands]
 
@@ -95,26 +95,26 @@ class Case:
 
     @functools.cached_property
     def results(self) -> list[np.ndarray]:
-        """The meaning on the sample; of one element, if it is of several along named axes."""
+        """Meaning on the sample; of one element, if it is of several along named axes."""
         first = (0,) * len(self.environment)
         return [np.asarray(r[first]) if first else r for r in self.meaning(self.arrays, self.params)]
 
     def meaning(self, arrays: Sequence[np.ndarray], params: dict[str, Any]) -> list[np.ndarray]:
-        """The meaning on NumPy arrays: that of the primitive, and under named axes that of vmap over them."""
+        """Evaluate on NumPy arrays: by the primitive, and under named axes by vmap over them."""
         if not self.environment:
             return meaning(self.primitive, arrays, params)
         return [r._value for r in self.bind(*map(concrete, arrays), **params)]
 
     def alone(self, *args: Any, **params: Any) -> list[Any]:
-        """The operation itself, as one element along named axes computes it."""
+        """Apply the operation as one element along named axes computes it."""
         return as_list(self.primitive, self.primitive(*args, **{**self.params, **params}))
 
     def bind(self, *args: Any, **params: Any) -> list[Any]:
-        """The operation on operands of all elements."""
+        """Apply the operation to operands of all elements."""
         return self.under_axes(lambda *own: self.alone(*own, **params), *args)
 
     def under_axes(self, function: Callable[..., list[Any]], *args: Any) -> list[Any]:
-        """A function of one element over all of them: the named axes are leading dimensions."""
+        """Map a function of one element over all of them: the named axes are leading dimensions."""
         for name, size in reversed(self.environment.items()):
             function = weft.vmap(function, axis_name=name, axis_size=size)
         return function(*args)
@@ -132,7 +132,7 @@ def as_list(primitive: Primitive, results: Any) -> list[Any]:
 
 
 def meaning(primitive: Primitive, arrays: Sequence[np.ndarray], params: dict[str, Any]) -> list[np.ndarray]:
-    """`eval` on NumPy arrays, as the interpreter calls it."""
+    """Evaluate a primitive on NumPy arrays by its `eval`."""
     with np.errstate(all="ignore"):
         return [np.asarray(r) for r in as_list(primitive, primitive.eval(*arrays, **params))]
 
@@ -142,7 +142,7 @@ def is_inexact(dtype: Any) -> bool:
 
 
 def concrete(value: Any) -> ConcreteArray:
-    """A NumPy array of a sample as an array of Weft; storage of random keys becomes keys."""
+    """Convert a NumPy array of a sample to an array of Weft; storage of random keys becomes keys."""
     if isinstance(value, ConcreteArray):
         return value
     array = np.asarray(value)
@@ -171,20 +171,20 @@ def widen_parameter(value: Any) -> Any:
 
 
 def registered() -> list[Primitive]:
-    """The primitives that the compiler knows; tests and users may have added others, and there are special functions,
-    which are defined by these."""
+    """Return the primitives that the compiler knows, without those of tests and users, and without special functions,
+    which these define."""
     return [primitive for primitive in all_primitives() if type(primitive).__module__.startswith("weft.primitives.")]
 
 
 def with_special_functions() -> list[Primitive]:
-    """The primitives of the package that users' programs have; those that compilers put in their place may be there
-    too, if somebody has imported one."""
+    """Return the primitives that users' programs have; those that compilers substitute may be present too, if they have
+    been imported."""
     owners = ("weft.primitives.", "weft.scipy.special.")
     return [primitive for primitive in all_primitives() if type(primitive).__module__.startswith(owners)]
 
 
 def collect() -> tuple[list[Case], dict[str, BaseException | None]]:
-    """Every sample, and the primitives that have none with the error of asking (None: an empty list)."""
+    """Return every sample, and the primitives without samples with the error of collecting (None: an empty list)."""
     cases: list[Case] = []
     without: dict[str, BaseException | None] = {}
     for primitive in with_special_functions():
@@ -204,7 +204,8 @@ ALONE = [case for case in CASES if not case.environment]  # those that mean some
 
 
 def may_have_no_samples(primitive: Primitive) -> bool:
-    """Those that carry programs, call Python, or exist only within programs."""
+    """Return whether a primitive needs no samples: it carries programs, calls Python, or exists only within
+    programs."""
     return isinstance(primitive, HigherOrder) or primitive.name in WITHIN_PROGRAMS
 
 
@@ -221,6 +222,6 @@ def every_sample(where: Callable[[Case], bool] = lambda case: True) -> Any:
 
 
 def differentiable(case: Case) -> bool:
-    """Whether the derivative laws hold on a sample: unless it, or its primitive with a reason, says no."""
+    """Return whether the derivative laws apply to a sample: unless it, or its primitive with a reason, is excluded."""
     no_rule = isinstance(case.primitive.jvp, MissingRule)
     return case.sample.differentiable and not no_rule and case.has_float_operand()

@@ -25,7 +25,7 @@ def reduced(combine: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def gathered(x: np.ndarray, dim: int, tiled: bool) -> np.ndarray:
-    """What every element gets of all, the axis being dimension 0 of the stack."""
+    """Return what every element receives, with the axis as dimension 0 of the stack."""
     own = np.concatenate(list(x), dim) if tiled else np.stack(list(x), dim)
     return np.broadcast_to(own, (len(x), *own.shape))
 
@@ -58,13 +58,13 @@ REDUCTIONS = {"psum": np.sum, "pmax": np.max, "pmin": np.min}
 
 
 def in_groups(x: np.ndarray, groups: Any, one: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-    """What all elements get where groups of them communicate, the axis being dimension 0 of the stack."""
+    """Apply a function within groups of elements, with the axis as dimension 0 of the stack."""
     found = {i: own for group in groups for i, own in zip(group, one(x[list(group)]), strict=True)}
     return np.stack([found[i] for i in range(len(x))])
 
 
 def expected(case: Case) -> np.ndarray:
-    """What all elements get, stacked along the named axes."""
+    """Return the results of all elements, stacked along the named axes."""
     sizes, names, params = tuple(case.environment.values()), list(case.environment), case.params
     name = case.primitive.name
     groups = params.get("axis_index_groups")

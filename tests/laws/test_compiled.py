@@ -1,4 +1,4 @@
-"""The law of the compiler: compiled code of every primitive matches `eval`, on every sample and layout."""
+"""Law of the compiler: compiled code of every primitive matches `eval`, on every sample and layout."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TOGETHER = 12
 
 
 def programs() -> list[tuple[str, list[Case]]]:
-    """The samples of each primitive, in groups."""
+    """Return the samples of each primitive, in groups."""
     found = []
     for name, group in itertools.groupby(ALONE, key=lambda case: case.primitive.name):
         cases = list(group)
@@ -29,7 +29,7 @@ def programs() -> list[tuple[str, list[Case]]]:
 
 
 def merged(cases: Sequence[Case]) -> Jaxpr:
-    """One program with an equation for each sample."""
+    """Make one program with an equation for each sample."""
     invars, outvars, equations = [], [], []
     for case in cases:
         operands = [Var(t) for t in case.types]
@@ -63,7 +63,7 @@ def turned(vectors: np.ndarray) -> np.ndarray:
 
 
 def strided(array: np.ndarray) -> np.ndarray:
-    """The same numbers with the strides of a transposed and widened array."""
+    """Return the same numbers with the strides of a transposed and widened array."""
     wide = np.zeros((*array.shape[::-1], 2), array.dtype)
     view = wide[..., 0].T
     view[...] = array

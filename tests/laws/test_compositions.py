@@ -45,7 +45,7 @@ def scanning(x: Any) -> Any:
 
 
 def looping(x: Any) -> Any:
-    """A loop whose length depends on the data."""
+    """Run a loop whose length depends on the data."""
     return lax.while_loop(
         lambda s: s[1] < 2.0, lambda s: (wnp.sin(s[0]) + s[0] * x, s[1] + 0.4 + 0.1 * wnp.abs(x[0])), (x, 0.0)
     )[0]

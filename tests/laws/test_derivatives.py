@@ -50,8 +50,8 @@ def linear_operands(case: Case) -> list[int]:
 
 
 def check_transpose(case: Case, rng: np.random.Generator) -> None:
-    """The transpose is the adjoint: in each linear operand with the others held, and where linear jointly in every set
-    of operands."""
+    """Check that the transpose is the adjoint: in each linear operand with the others held, and where linear jointly in
+    every set of operands."""
     arrays, params = case.widened()
     linear = linear_operands(case)
     most = 1 if case.primitive.multilinear else len(linear)

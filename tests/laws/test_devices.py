@@ -1,4 +1,4 @@
-"""The law of devices: an operation returns the same bits on every device, on the device of its operands."""
+"""Law of devices: an operation returns the same bits on every device, on the device of its operands."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ THERE = placement_of(weft.devices()[3], True)
 
 
 def on_other_device(value: Any) -> Any:
-    """An array on the fourth device; other values as they are."""
+    """Copy an array to the fourth device; return other values unchanged."""
     return weft.device_put(value, THERE.device) if isinstance(value, ConcreteArray) else value
 
 

@@ -1,4 +1,4 @@
-"""The law of evaluation: an operation returns the same bits outside of `jit` as inside.
+"""Law of evaluation: an operation returns the same bits outside of `jit` as inside.
 
 NaN equals NaN, and zeros have signs. Over every sample, at the edges of every dtype, under transformations, and for
 functions of the library on arrays that are longer than registers, where the order of sums shows.
@@ -67,7 +67,7 @@ MORE_DTYPES = ("int16", "uint16", "int64", "uint64", "float64", "complex128", "f
 
 @functools.cache
 def edges(name: str) -> np.ndarray:
-    """The numbers of a dtype at which something changes, and a few between them."""
+    """Return the numbers of a dtype at which something changes, and a few between them."""
     dtype, rng = dtypes.as_dtype(name), np.random.default_rng(0)
     match dtypes.kind(dtype):
         case "b":
@@ -111,7 +111,7 @@ def at_edges(case: Case, name: str) -> list[np.ndarray] | None:
 
 
 def elementwise_cases() -> dict[str, list[Case]]:
-    """One sample for each primitive, number of operands and parameters."""
+    """Return one sample for each primitive, number of operands and parameters."""
     found: dict[str, dict[Any, Case]] = {}
     for case in CASES:
         if isinstance(case.primitive, Elementwise):
@@ -159,8 +159,7 @@ def test_edges_of_more_dtypes(name: str) -> None:
 
 
 def beside_scalars(case: Case) -> list[list[Any]]:
-    """Operands of which one is an array, or all but one are, and the others scalars; as far as the primitive takes
-    them."""
+    """Yield operands with one array and scalars, or one scalar and arrays, as far as the primitive accepts them."""
     arrays = [np.resize(a if a.size else np.ones((), a.dtype), 5) for a in case.arrays]
     count = len(arrays)
     chosen = {frozenset([i]) for i in range(count)} | {frozenset(range(count)) - {i} for i in range(count)}

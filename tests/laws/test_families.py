@@ -1,4 +1,4 @@
-"""The law of symbolic sizes: with a symbol for a size, the program of every sample has the bits that it has without."""
+"""Law of symbolic sizes: with a symbol for a size, the program of every sample has the bits that it has without."""
 
 from __future__ import annotations
 
@@ -27,8 +27,9 @@ BY_LIBRARY = ("triangular_solve", "lu", "linear_solve")
 
 
 def with_symbols(case: Case, n: int, less: int = 0, times: int = 1) -> tuple[Equation, dict[Symbol, int]]:
-    """The equation of a sample with a symbol, times a number and less a number, for the greatest of its sizes that may
-    be one; itself if none may. Less a number that is sizes of 1, which are so of some values of the symbol only."""
+    """Return the equation of a sample with a symbol, times a number and less a number, for the greatest of its sizes
+    that may be one; unchanged if none may. The subtracted number is for sizes of 1, which occur for some values of the
+    symbol only."""
     unknown = symbol(f"s{n}", 2)
     for size in [1] if less else [d for d in reversed(sizes_of(case)) if d % times == 0 and d >= 2 * times]:
         value = size // times + less

@@ -161,7 +161,7 @@ def check_sources_match_eval(case: Case) -> None:
 
 
 def check_emit_matches_eval(case: Case) -> None:
-    """Where the builder of NumPy arrays knows all operations that are emitted."""
+    """Check the emission with a builder of NumPy arrays, if it knows all emitted operations."""
     try:
         with np.errstate(all="ignore"):
             out = case.primitive.emit(NumpyBuilder(), *case.arrays, **case.params)  # type: ignore[attr-defined]

@@ -54,7 +54,7 @@ def forms(function: Callable[..., Any]) -> dict[str, Callable[[Any], Any]]:
 
 
 def outcome(function: Callable[[Any], Any], size: int) -> Any:
-    """Return dtypes, shapes and numbers of the results for a size, or that there are none."""
+    """Return dtypes, shapes and numbers of the results for a size, or None for an error."""
     try:
         leaves = weft.tree.leaves(function(np.linspace(0.5, 1.5, size, dtype=np.float32)))
         return [(str(leaf.dtype), leaf.shape, np.asarray(leaf)) for leaf in leaves]

@@ -32,7 +32,7 @@ SUMMED = {"psum", "reduce_scatter"}
 
 
 def on_all_devices(function: Callable[..., Any], sizes: Sizes) -> Callable[..., Any]:
-    """A function of one device for all of them: `vmap` over the axes of the mesh."""
+    """Map a function of one device over all of them: `vmap` over the axes of the mesh."""
     for axis in reversed(list(sizes)):
         function = weft.vmap(function, axis_name=axis, axis_size=sizes[axis])
     return function
@@ -85,7 +85,7 @@ def check(
 
 
 def is_exact(case: Case, result: Partitioned) -> bool:
-    """Whether parts have the bits of the whole: nothing is summed, and no element depends on several."""
+    """Return whether parts have the bits of the whole: nothing is summed, and no element depends on several."""
     if any(c.kind in SUMMED for c in result.communication):
         return False
     return case.primitive.pointwise or bool(case.primitive.copies)
@@ -101,7 +101,7 @@ def divisors(size: Any, uneven: bool = False) -> set[int]:
 
 
 def splits(shape: Sequence[Any], axis: Any, count: int, uneven: bool = False) -> list[Dims]:
-    """All ways to split an array over one axis: not at all, or along a dimension of a fitting size."""
+    """Return all ways to split an array over one axis: not at all, or along a dimension of a fitting size."""
     whole: Dims = ((),) * len(shape)
     found = [whole]
     for d, size in enumerate(shape):
@@ -113,7 +113,7 @@ def splits(shape: Sequence[Any], axis: Any, count: int, uneven: bool = False) ->
 def assignments(
     case: Case, uneven: bool = False
 ) -> list[tuple[dict[Any, int], tuple[Dims, ...], tuple[Dims | None, ...]]]:
-    """The sizes of a mesh of one axis, how operands are split, and how results: as it turns out, or so."""
+    """Return the sizes of a mesh of one axis, the split of operands, and that of results: inferred, or given."""
     found: list[tuple[dict[Any, int], tuple[Dims, ...], tuple[Dims | None, ...]]] = []
     shapes = [t.shape for t in case.types]
     results = [t.shape for t in case.result_types]
@@ -153,7 +153,7 @@ def over_two_axes(
 
 
 def all_over_two_axes(case: Case, most: int) -> list[tuple[dict[Any, int], tuple[Dims, ...], tuple[Any, ...]]]:
-    """All ways to split operands evenly over two axes of two devices, or as many of them, at random."""
+    """Return all ways to split operands evenly over two axes of two devices, or at most `most` of them at random."""
     sizes = {"x": 2, "y": 2}
     ways: list[list[Dims]] = []
     for t in case.types:

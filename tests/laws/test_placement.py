@@ -19,12 +19,12 @@ V, U, R = (ManualAxisType(**{word: {"m"}}) for word in ("varying", "unreduced", 
 
 
 def factors_of(case: Case) -> AxisFactors | None:
-    """What types go by."""
+    """Return the axis factors that types follow."""
     return case.primitive.explicit_factors(*case.types, **case.params)
 
 
 def split(aval: ArrayType, names: Any, factor: str | None, dim: int | None = None) -> ArrayType:
-    """A type split over x along a factor, or one dimension."""
+    """Split a type over x along a factor, or one dimension."""
     entries = ["x" if (name == factor if dim is None else i == dim) else None for i, name in enumerate(names)]
     return aval.with_placement(sharding=NamedSharding(MESH, PartitionSpec(*entries)))
 
@@ -34,7 +34,7 @@ def staged(case: Case, types: Any) -> list[Any]:
 
 
 def results(case: Case, state: ManualAxisType) -> list[Any]:
-    """The types of results of operands in this state; communication changes it along the axes it goes over."""
+    """Return the types of results of operands in this state; communication changes it along its axes."""
     return [t.with_placement(manual=case.primitive.manual(state, case.params)) for t in case.result_types]
 
 

@@ -1,4 +1,4 @@
-"""The same laws on small programs with control flow, custom rules, calls and collectives."""
+"""Same laws on small programs with control flow, custom rules, calls and collectives."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def cond_in_cond(x: Any, y: Any) -> Any:
 
 @program(VECTOR, SCALAR)
 def while_until_large(x: Any, rate: Any) -> Any:
-    """The number of steps depends on the data."""
+    """Double until large: the number of steps depends on the data."""
 
     def body(state: Any) -> Any:
         value, _ = state
@@ -147,7 +147,7 @@ def scan_over_a_tree(xs: Any, weights: Any, scale: Any) -> Any:
 
 @program(VECTOR)
 def scan_of_counts(x: Any) -> Any:
-    """The carry holds an integer and a float, and there are no xs."""
+    """Scan with an integer and a float in the carry, without xs."""
     return lax.scan(
         lambda c, _: ((lax.add(c[0], 1), lax.mul(c[1], lax.cos(c[1]))), c[0]), (np.int32(0), x), None, length=3
     )
@@ -423,7 +423,7 @@ def test_jit_of_gradient_equals_eager(name: str, rng: np.random.Generator) -> No
 
 
 def staged_programs(name: str, rng: np.random.Generator) -> list[Jaxpr]:
-    """The program, its jvp where it has one, its gradient and its batched form."""
+    """Return the program, its jvp where it has one, its gradient and its batched form."""
     function = smooth(name)
     args = [concrete(a) for a in PROGRAMS[name][1]]
     types, moving = [a.aval for a in args], [get_aval(concrete(p)) for p in function.point]

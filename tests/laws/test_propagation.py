@@ -33,7 +33,8 @@ def renamed(dims: Dims, names: Mapping[Any, Any]) -> Dims:
 
 
 def program() -> tuple[Jaxpr, list[Dims]]:
-    """A training step with a table, attention over rows, a loop and a branch, and how its arguments are split."""
+    """Return a training step with a table, attention over rows, a loop and a branch, and the shardings of its
+    arguments."""
 
     def loss(params: Any, ids: Any) -> Any:
         x = params["table"][ids]
@@ -120,7 +121,7 @@ def random_dims(shape: Sequence[int], some: random.Random) -> Dims:
 
 
 def random_program(seed: int) -> tuple[Jaxpr, dict[Var, Dims]] | None:
-    """A program of the fuzzer, and how its arguments are split."""
+    """Return a program of the fuzzer, and the shardings of its arguments."""
     try:
         jaxpr = prepare(case_of(generate(seed)).jaxpr)
     except (*NO_RULE, DrawError, TooLong):
@@ -140,8 +141,8 @@ def propagated(jaxpr: Jaxpr, known: Mapping[Var, Dims], sizes: Sizes = SQUARE) -
 
 
 def contend(shardings: Propagation) -> bool:
-    """Whether two dimensions that do not belong together have the same axis somewhere: then who comes first has it. Or
-    whether two axes come to one dimension from different values: then who comes first is the outer one."""
+    """Return whether dimensions compete for an axis, so that the order decides: two unrelated dimensions with the same
+    axis, or two axes that reach one dimension from different values."""
     for relation in shardings.relations:
         dims_of_axis: dict[Any, set[Any]] = {}
         axes_of_factor: dict[str, set[tuple[Any, ...]]] = {}

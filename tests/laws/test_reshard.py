@@ -31,7 +31,7 @@ STATES = ("whole", "first", "second", "unreduced")
 
 
 class State(NamedTuple):
-    """How a value of two dimensions is split, and the axes that it is unreduced over."""
+    """Sharding of a value of two dimensions, and the axes over which it is unreduced."""
 
     dims: Dims
     unreduced: tuple[Any, ...] = ()
@@ -39,7 +39,8 @@ class State(NamedTuple):
 
 @functools.cache
 def states(unreduced: bool) -> tuple[State, ...]:
-    """All states of a value: each axis splits a dimension, in any order with others, or is unreduced, or neither."""
+    """Return all states of a value: each axis splits a dimension, in any order with others, or is unreduced, or
+    neither."""
 
     def all_of_them() -> Iterator[State]:
         for choice in itertools.product(STATES[: 4 if unreduced else 3], repeat=len(SIZES)):
@@ -78,7 +79,7 @@ def part_shape(shape: Sequence[int], dims: Dims) -> list[int]:
 
 
 def gathered(shape: Sequence[int], source: State) -> float:
-    """What it would take to make the value whole on all devices, and then to slice."""
+    """Return the bytes that it would take to make the value whole on all devices, and then to slice."""
     gathers = [Transfer("all_gather", a, d) for d, axes in enumerate(source.dims) for a in reversed(axes)]
     return sent([*(Transfer("psum", a) for a in source.unreduced), *gathers], shape, source)
 

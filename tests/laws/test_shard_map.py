@@ -30,7 +30,7 @@ def mesh() -> Mesh:
 
 
 def by_parts(one: Callable[..., Any]) -> Callable[..., Any]:
-    """The sum, over the parts of the first argument, of a function of a part, its index and the second argument."""
+    """Sum, over the parts of the first argument, a function of a part, its index and the second argument."""
 
     def whole(x: Any, w: Any) -> Any:
         return sum(one(part, i, w) for i, part in enumerate(x.reshape(PARTS, -1)))
@@ -39,7 +39,7 @@ def by_parts(one: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def summed(one: Callable[..., Any]) -> Callable[..., Any]:
-    """The same as the body of a `shard_map` over x."""
+    """Return the same sum as the body of a `shard_map` over x."""
     return lambda x, w: lax.psum(one(x, lax.axis_index("x"), w), "x")
 
 
@@ -246,7 +246,7 @@ def test_no_operand_waits_for_a_cast(one: Callable[..., Any]) -> None:
 
 
 class Collective(NamedTuple):
-    """A body that is linear in its operand, how the operand and the result are split, and the operand."""
+    """Body that is linear in its operand, the shardings of operand and result, and the operand."""
 
     body: Callable[[Any], Any]
     in_spec: P

@@ -81,7 +81,7 @@ def test_sums_are_trees(count: int, dtype: str) -> None:
 
 
 def training(mesh: Mesh, a: Any = A, bend: Any = np.sin) -> Any:
-    """A step whose parameters are split, with a loop over layers."""
+    """Run a step whose parameters are split, with a loop over layers."""
 
     def loss(w: Any, x: Any) -> Any:
         return np.mean(lax.scan(lambda h, _: (np.tanh(h @ w), h.sum()), x, None, length=3)[0] ** 2)
@@ -91,7 +91,7 @@ def training(mesh: Mesh, a: Any = A, bend: Any = np.sin) -> Any:
 
 
 def collectives(mesh: Mesh, a: Any = A, bend: Any = np.sin) -> Any:
-    """Each of them, along both axes, in a loop."""
+    """Apply each collective along both axes, in a loop."""
 
     def body(a: Any) -> Any:
         def step(c: Any, _: Any) -> Any:
@@ -123,7 +123,7 @@ PROGRAMS: list[Callable[..., Any]] = [training, collectives, divergent]
 
 
 class Shuffled(spmd._State):
-    """A run in which the driver goes through the devices in a random order."""
+    """Run in which the driver visits the devices in random order."""
 
     order = random.Random(0)
 
