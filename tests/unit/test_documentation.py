@@ -41,7 +41,6 @@ NOT_YET_WRAPPED = {
         "devices",
         "gpu",
         "jit",
-        "keras",
         "primitive",
         "processes",
         "robustness",
