@@ -155,21 +155,21 @@ class _Copy:
                 self.loops(rest, there, LoopKind.SERIAL)
         elif self.side:
             with self.k.loop(-(-self.width // self.side), kind=kind) as i:
-                self.squares(coords, i * self.side)
+                self.copy_squares(coords, i * self.side)
         else:
             self.rows(coords, 0, kind)
 
     def rows(self, coords: Coordinates, start: Any, kind: LoopKind) -> None:
         """Emit all rows along `inner`, in blocks, from an index of the panel on."""
         if self.inner is None or definitely_less_equal(self.inner.size, self.block):
-            self.apart(coords, Index(), start)
+            self.copy_vectors(coords, Index(), start)
             return
         with self.k.loop(-(-self.inner.size // self.block), kind=kind) as i:
-            self.apart(coords, i * self.block, start)
+            self.copy_vectors(coords, i * self.block, start)
 
     # -- squares -----------------------------------------------------------------------------------------------------
 
-    def squares(self, coords: Coordinates, start: Index) -> None:
+    def copy_squares(self, coords: Coordinates, start: Index) -> None:
         """Copy squares along `inner`, which are read contiguously and transposed; where no square fits, the rest of
         the panel."""
         assert self.across is not None
@@ -211,7 +211,7 @@ class _Copy:
 
     # -- one element after the other ---------------------------------------------------------------------------------
 
-    def apart(self, coords: Coordinates, first: Index, start: Any) -> None:
+    def copy_vectors(self, coords: Coordinates, first: Index, start: Any) -> None:
         """Copy vectors along `across` from an index of a panel on, with a block of rows inside."""
         if self.across is None:
             self.visit(coords, first, self.value)

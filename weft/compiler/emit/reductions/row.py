@@ -114,7 +114,7 @@ class Passes:
     def _choose_stores(self) -> None:
         """Choose expensive values to store, the one that saves most first: its operands may then not be needed
         again."""
-        taken: set[Any] = set()
+        reused: set[Any] = set()
         while True:
             best: tuple[float, Any, Any, int] | None = None
             costs = self._costs()
@@ -126,7 +126,7 @@ class Passes:
                 saved = costs[v] * (len(passes) - 1)
                 if saved < EXPENSIVE or (best is not None and saved <= best[0]) or v in self._elsewhere:
                     continue
-                result = self._result_for(v, passes, taken)
+                result = self._result_for(v, passes, reused)
                 if result is not None:
                     best = saved, v, result, passes[0]
             if best is None:
@@ -135,9 +135,9 @@ class Passes:
             self.stored_in[v] = (result, first)
             self._needed.clear()
             if result is not v:
-                taken.add(result)
+                reused.add(result)
 
-    def _result_for(self, v: Any, passes: Sequence[int], taken: set[Any]) -> Any:
+    def _result_for(self, v: Any, passes: Sequence[int], reused: set[Any]) -> Any:
         """Return a result whose memory can hold a value between passes: written after the first pass that needs the
         value and not before the last; or the value itself, if it is a result.
         """
@@ -145,7 +145,7 @@ class Passes:
             return v
         for result in self.results:
             later = self.level(result) > passes[0] and self.level(result) >= passes[-1]
-            if later and result not in taken and storage(result) == storage(v):
+            if later and result not in reused and storage(result) == storage(v):
                 return result
         return None
 

@@ -28,15 +28,15 @@ SCANNING = 8
 def emit_sort(fusion: Fusion) -> Emission:
     """Emit the kernels of a sort or of the k largest elements, none if there is nothing to write."""
     task = describe_task(fusion)
-    if not task.rows.count or not task.taken or not task.results:
+    if not task.rows.count or not task.selected or not task.results:
         return fusion.finish()
     if fusion.target.group_lanes and task.rows.length < 1 << 31:
         _emit_by_groups(task)
     elif task.rows.length <= RANKED:
         emit_ranks(task)
-    elif task.order is SortOrder.DESCENDING and task.taken <= SELECTED and fits_selection(task):
+    elif task.order is SortOrder.DESCENDING and task.selected <= SELECTED and fits_selection(task):
         emit_selection(task)
-    elif task.order is SortOrder.DESCENDING and task.taken <= MORE and task.rows.length >= SCANNING * task.taken:
+    elif task.order is SortOrder.DESCENDING and task.selected <= MORE and task.rows.length >= SCANNING * task.selected:
         (emit_threshold if fits_selection(task) else emit_radix)(task)
     elif fits_split(task):
         emit_split(task)
@@ -51,7 +51,7 @@ def _emit_by_groups(task: SortTask) -> None:
         emit_ranks(task)
     elif task.rows.length <= most_elements(task):
         emit_group_rows(task)
-    elif task.taken <= MOST_SELECTED:
+    elif task.selected <= MOST_SELECTED:
         emit_group_selection(task)
     else:
         emit_long_rows(task)

@@ -41,19 +41,19 @@ def emit_group_rows(task: SortTask) -> None:
 
 def emit_group_selection(task: SortTask) -> None:
     """Emit kernels that find the first elements of long rows."""
-    rows, taken = task.rows, task.taken
+    rows, selected = task.rows, task.selected
     tile, length, candidates = most_elements(task), rows.length, None
     while length > tile:
         tiles = -(-length // tile)
         sorter = TileSort(task, "sort_candidates", tile)
-        found = task.fusion.new_scratch(UINT32, rows.count * tiles * taken)
+        found = task.fusion.new_scratch(UINT32, rows.count * tiles * selected)
         with sorter.k.loop(rows.count * tiles, kind=LoopKind.THREADS) as i:
             r, first = sorter.k.digits(Index.of(i), (rows.count, tiles))
             row = get_row(sorter.k, rows, r)
             limit = None if length % tile == 0 else Index(length) - first * tile
             sorter.sort(row, tile, limit, sorter.origins(candidates, r * length + first * tile, first * tile))
-            sorter.store_origins(found, (r * tiles + first) * taken)
-        candidates, length = found, tiles * taken
+            sorter.store_origins(found, (r * tiles + first) * selected)
+        candidates, length = found, tiles * selected
     sorter = TileSort(task, "sort_rows", length)
     with sorter.k.loop(rows.count, kind=LoopKind.THREADS) as i:
         row = get_row(sorter.k, rows, Index.of(i))
@@ -156,10 +156,10 @@ class TileSort:
     def first(self, body: Callable[[Variable, Value, Value | None], None]) -> None:
         """Call `body` for each selected element with its destination, its position in the tile, and the condition
         that it exists."""
-        k, ranks, taken = self.k, self.ranks, self.task.taken
-        whole = taken % ranks.lanes == 0
-        with ranks.over(-(-taken // ranks.lanes) * ranks.lanes) as i:
-            wanted = None if whole else k.compute("lt", k.position(i, INT32), k.constant(taken, INT32))
+        k, ranks, selected = self.k, self.ranks, self.task.selected
+        whole = selected % ranks.lanes == 0
+        with ranks.over(-(-selected // ranks.lanes) * ranks.lanes) as i:
+            wanted = None if whole else k.compute("lt", k.position(i, INT32), k.constant(selected, INT32))
             body(i, k.scalars.convert(k.load(self.order, i), INT32), wanted)
 
     def store_results(self, row: Row) -> None:

@@ -330,10 +330,10 @@ class TaskRows(LongRows):
     def store_sorted(
         self, writer: KernelWriter, row: Row, at: Value, word: Value, other: Value | None, condition: Value | None
     ) -> None:
-        """Write the results at an index of a row, if that is one of those that are taken."""
+        """Write the results at an index of a row, if that is one of those that are selected."""
         k, s, task = writer.k, writer.k.scalars, self.task
-        if task.taken < task.rows.length:
-            condition = k.compute("lt", at, k.constant(task.taken, UINT32))
+        if task.selected < task.rows.length:
+            condition = k.compute("lt", at, k.constant(task.selected, UINT32))
         if self.payload == "index":
             assert other is not None
             if condition is not None:

@@ -332,7 +332,7 @@ def write_results(radix: Radix, row: Row, base: Index, half: Value, specials: li
     """Write the results from the sorted words: all, or `radix.size` of them from `first` on."""
     k, task, s = radix.k, radix.task, radix.k.scalars
     limit = None if first is NONE else radix.size
-    with k.loop(task.taken, kind=LoopKind.LANES, width=radix.writer.lanes, limit=limit) as n:
+    with k.loop(task.selected, kind=LoopKind.LANES, width=radix.writer.lanes, limit=limit) as n:
         loaded = [k.load(buffer, base + half + n) for buffer in radix.buffers()]
         i = first + n
         word, other = loaded[0], loaded[-1]

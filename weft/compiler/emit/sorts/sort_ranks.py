@@ -66,7 +66,7 @@ class Ranks:
                 own = self.read(columns, block * length + i, i)
                 with k.loop(length, carries=[k.constant(0, self.rank)]) as (j, (count,)):
                     (rank,) = k.carry(self.count_earlier(count, self.read(columns, block * length + j, j), own))
-                self.task.store_results(self.writer, row, rank, i, self.taken(rank))
+                self.task.store_results(self.writer, row, rank, i, self.is_selected(rank))
 
     def across(self) -> None:
         """Rank with lanes across adjacent rows."""
@@ -79,7 +79,7 @@ class Ranks:
                 own = self.read(columns, base + i * width, i)
                 with k.loop(length, carries=[k.constant(0, self.rank)]) as (j, (count,)):
                     (rank,) = k.carry(self.count_earlier(count, self.read(columns, base + j * width, j), own))
-                self.task.store_results(self.writer, row, rank, i, self.taken(rank))
+                self.task.store_results(self.writer, row, rank, i, self.is_selected(rank))
 
     def by_groups(self) -> None:
         """Rank with lanes along some rows, each padded to a power of two of lanes, and words in local memory. Rows
@@ -103,9 +103,11 @@ class Ranks:
                 start = Index.of(k.compute("and", k.position(lane, INT32), k.constant(-room, INT32)))
                 with k.loop(rows.length, carries=[k.constant(0, self.rank)]) as (j, (count,)):
                     (rank,) = k.carry(self.count_earlier(count, self.read(columns, start + j, j), own))
-                conditions = [c for c in (self.taken(rank), inside) if c is not None]
-                taken = conditions[0] if len(conditions) == 1 else k.compute("and", *conditions) if conditions else None
-                self.task.store_results(self.writer, row, rank, i, taken)
+                conditions = [c for c in (self.is_selected(rank), inside) if c is not None]
+                selected = (
+                    conditions[0] if len(conditions) == 1 else k.compute("and", *conditions) if conditions else None
+                )
+                self.task.store_results(self.writer, row, rank, i, selected)
 
     def in_lane(self, first: Index, lane: Variable, whole: bool) -> tuple[Row, Index, Value | None]:
         """Return the row and the element of a lane, and the condition that it exists (None: all do). Lanes past the
@@ -151,8 +153,8 @@ class Ranks:
             before = k.compute("or", k.compute("lt", *pair), same)
         return k.compute("add", count, k.scalars.convert(before, self.rank))
 
-    def taken(self, rank: Value) -> Value | None:
-        """Return whether an element of this rank is among those taken, or None if all are."""
-        if self.task.taken == self.task.rows.length:
+    def is_selected(self, rank: Value) -> Value | None:
+        """Return whether an element of this rank is among those selected, or None if all are."""
+        if self.task.selected == self.task.rows.length:
             return None
-        return self.k.compute("lt", rank, self.k.constant(self.task.taken, self.rank))
+        return self.k.compute("lt", rank, self.k.constant(self.task.selected, self.rank))

@@ -94,7 +94,7 @@ class SortTask:
     fusion: Fusion
     keys: tuple[Any, ...]
     order: SortOrder
-    taken: int
+    selected: int
     results: tuple[tuple[Var, Any], ...]
     rows: SortRows
 
@@ -115,7 +115,7 @@ class SortTask:
         self, writer: KernelWriter, v: Var, row: Row, i: Any, value: Value, condition: Value | None = None
     ) -> None:
         """Write an element of a result."""
-        offset = row(self.taken) + Index.of(i) * self.rows.inner
+        offset = row(self.selected) + Index.of(i) * self.rows.inner
         writer.k.store(writer.result(v), offset, value, condition)
 
     def store_results(
@@ -140,11 +140,11 @@ def describe_task(fusion: Fusion) -> SortTask:
     shape: tuple[int, ...] = operands[0].aval.shape  # type: ignore[attr-defined]
     sources: tuple[Any, ...]
     if hero.primitive is top_k:
-        axis, taken, order = params["axis"], params["k"], SortOrder.DESCENDING
+        axis, selected, order = params["axis"], params["k"], SortOrder.DESCENDING
         keys, sources = operands, (operands[0], None)
     else:
         axis, order = params["dimension"], SortOrder.ASCENDING
-        taken, keys, sources = shape[axis], operands[: params["num_keys"]], operands
+        selected, keys, sources = shape[axis], operands[: params["num_keys"]], operands
     outer, inner = 1, 1
     for size in shape[:axis]:
         outer *= size
@@ -152,4 +152,4 @@ def describe_task(fusion: Fusion) -> SortTask:
         inner *= size
     pairs = zip(hero.outvars, sources, strict=True)
     results = tuple((v, source) for v, source in pairs if v in fusion.results)
-    return SortTask(fusion, keys, order, taken, results, SortRows(outer, shape[axis], inner))
+    return SortTask(fusion, keys, order, selected, results, SortRows(outer, shape[axis], inner))

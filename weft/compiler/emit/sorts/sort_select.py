@@ -34,7 +34,7 @@ def fits_selection(task: SortTask) -> bool:
 
 
 def emit_selection(task: SortTask) -> None:
-    """Emit a kernel that finds the first `taken` elements of rows."""
+    """Emit a kernel that finds the first `selected` elements of rows."""
     writer = task.fusion.writer("select")
     if task.rows.inner >= writer.lanes:
         _across(task, writer)
@@ -47,8 +47,8 @@ def _along(task: SortTask, writer: KernelWriter) -> None:
     k, rows = writer.k, task.rows
     width = max(1, task.fusion.target.vector_bytes // 8)
     with rows.each(k) as (_, row):
-        found = _best_per_lane(task, writer, row, task.taken, width)
-        with k.loop(task.taken, carries=found) as (n, best):
+        found = _best_per_lane(task, writer, row, task.selected, width)
+        with k.loop(task.selected, carries=found) as (n, best):
             first, following = _first(k, best, width)
             task.store_results(writer, row, n, _get_index(k, first))
             k.carry(*following)
@@ -66,9 +66,9 @@ def _best_per_lane(task: SortTask, writer: KernelWriter, row: Row, count: int, w
 def _first(k: KernelBuilder, best: Sequence[Value], width: int) -> tuple[Value, list[Value]]:
     """Remove the first word of all lanes; return it and the remaining words of the lanes."""
     first = k.reduce_lanes("min", best[0], width)
-    taken = k.compute("eq", best[0], first)
+    selected = k.compute("eq", best[0], first)
     following = [*best[1:], k.constant(_LAST, WORD)]
-    return first, [k.compute("select_n", taken, a, b) for a, b in zip(best, following, strict=True)]
+    return first, [k.compute("select_n", selected, a, b) for a, b in zip(best, following, strict=True)]
 
 
 def _across(task: SortTask, writer: KernelWriter) -> None:
@@ -76,7 +76,7 @@ def _across(task: SortTask, writer: KernelWriter) -> None:
     k, rows = writer.k, task.rows
     last = k.constant(_LAST, WORD)
     with rows.across(k, writer.lanes) as (_, row):
-        with k.loop(rows.length, carries=[last] * task.taken) as (i, best):
+        with k.loop(rows.length, carries=[last] * task.selected) as (i, best):
             found = k.carry(*_insert(k, best, _word_with_index(task, writer, row, i)))
         for n, word in enumerate(found):
             task.store_results(writer, row, n, _get_index(k, word))
@@ -86,7 +86,7 @@ def _across(task: SortTask, writer: KernelWriter) -> None:
 
 
 def emit_threshold(task: SortTask) -> None:
-    """Emit a kernel that finds the first `taken` elements of rows, more than lanes can hold."""
+    """Emit a kernel that finds the first `selected` elements of rows, more than lanes can hold."""
     writer = task.fusion.writer("select_more")
     k, rows = writer.k, task.rows
     radix = choose_radix(task, writer)
@@ -95,7 +95,7 @@ def emit_threshold(task: SortTask) -> None:
     width = max(1, 4 * task.fusion.target.vector_bytes // 8)
     with rows.each(k) as (block, row):
         found = _best_per_lane(task, writer, row, -(-COLLECTED // width), width)
-        with k.loop(task.taken, carries=[*found, k.constant(_LAST, WORD)]) as (_, (*best, _)):
+        with k.loop(task.selected, carries=[*found, k.constant(_LAST, WORD)]) as (_, (*best, _)):
             first, following = _first(k, best, width)
             *_, bound = k.carry(*following, first)
         size = _collect(task, writer, row, bound, radix.base(block), radix.word_scratch[0], (cells, block))

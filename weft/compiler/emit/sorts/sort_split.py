@@ -45,7 +45,7 @@ MANY = 1 << 12
 def fits_split(task: SortTask) -> bool:
     """Return whether a task is one long row sorted by one word, with enough bits below the upper digit."""
     rows, stages = task.rows, task.stages
-    long = rows.count == 1 and task.taken == rows.length and LEAST <= rows.length < 1 << 31
+    long = rows.count == 1 and task.selected == rows.length and LEAST <= rows.length < 1 << 31
     return long and len(stages) == 1 and stage_bits(stages[0]) >= UPPER + LOWER
 
 

@@ -72,13 +72,13 @@ def window_counts(windows: Sequence[Any]) -> list[int]:
     return [int(w.count) for w in windows]
 
 
-def element(writer: KernelWriter, atom: Any, index: Sequence[Index], taken: Value | None, otherwise: Any) -> Value:
+def element(writer: KernelWriter, atom: Any, index: Sequence[Index], valid: Value | None, otherwise: Any) -> Value:
     """Read an element of an operand of the hero, `otherwise` where the condition does not hold."""
     if isinstance(atom, Literal):
         return writer.literal(atom)
     k, dtype = writer.k, storage(atom)
-    rest = None if taken is None else k.constant(otherwise, dtype)
-    return k.load(writer.argument(atom), row_major(atom.aval.shape, tuple(index)), taken, rest)
+    rest = None if valid is None else k.constant(otherwise, dtype)
+    return k.load(writer.argument(atom), row_major(atom.aval.shape, tuple(index)), valid, rest)
 
 
 def store_at(writer: KernelWriter, at: WindowVisit, value: Value) -> None:
@@ -144,14 +144,14 @@ def _reduce_stage(fusion: Fusion, windows: list[Window], source: int | None, tar
     empty = k.constant(-np.zeros((), wide), wide) if adds else start
     elements = prod(window_sizes(windows))
 
-    def value_at(position: Sequence[Index], taken: Value | None) -> Value:
+    def value_at(position: Sequence[Index], valid: Value | None) -> Value:
         if source is None:
-            return k.scalars.convert(element(writer, operand, position, taken, neutral), wide)
+            return k.scalars.convert(element(writer, operand, position, valid, neutral), wide)
         index = row_major([int(w.size) for w in windows], position)
-        return k.load(writer.scratch_input(source), index, taken, None if taken is None else start)
+        return k.load(writer.scratch_input(source), index, valid, None if valid is None else start)
 
     def step(now: Sequence[Value], tap: Sequence[Index], at: WindowVisit) -> list[Value]:
-        value = value_at(at.operand_index(tap), at.taken(k, tap))
+        value = value_at(at.operand_index(tap), at.is_valid(k, tap))
         # The first element of a window is its result so far.
         return [value if now[0] is empty else k.compute(primitive.operation, now[0], value)]
 
@@ -193,22 +193,22 @@ def choose(
 
     def step(now: Sequence[Value], tap: Sequence[Index]) -> list[Value]:
         found, best, payload = now
-        taken = at.taken(k, tap)
+        valid = at.is_valid(k, tap)
         value, new_payload = (
-            element(writer, operand, at.operand_index(tap), taken, np.zeros((), dtype)),
-            payload_at(tap, taken),
+            element(writer, operand, at.operand_index(tap), valid, np.zeros((), dtype)),
+            payload_at(tap, valid),
         )
         if found is no:
-            # The first one is chosen if it is taken; if not, its value does not matter.
-            return [yes if taken is None else taken, value, new_payload]
+            # The first one is chosen if it is valid; else, its value does not matter.
+            return [yes if valid is None else valid, value, new_payload]
         replaces = k.compute("not", keeps(best, value))
         if found is not yes:
             replaces = k.compute("or", replaces, k.compute("not", found))
-        if taken is not None:
-            replaces = k.compute("and", replaces, taken)
+        if valid is not None:
+            replaces = k.compute("and", replaces, valid)
         chosen = [k.compute("select_n", replaces, a, b) for a, b in ((best, value), (payload, new_payload))]
         if found is not yes:
-            found = yes if taken is None else k.compute("or", found, taken)
+            found = yes if valid is None else k.compute("or", found, valid)
         return [found, *chosen]
 
     start = [no, k.constant(0, dtype), none]
@@ -226,8 +226,8 @@ def _emit_chosen(fusion: Fusion, windows: list[Window]) -> None:
     zero = np.zeros((), storage(tangents))
 
     def body(at: WindowVisit) -> None:
-        def payload_at(tap: Sequence[Index], taken: Value | None) -> Value:
-            return element(writer, tangents, at.operand_index(tap), taken, zero)
+        def payload_at(tap: Sequence[Index], valid: Value | None) -> Value:
+            return element(writer, tangents, at.operand_index(tap), valid, zero)
 
         _, payload = choose(writer, at, operand, get_keeps(k, hero), payload_at, k.constant(zero, zero.dtype))
         store_at(writer, at, payload)
@@ -255,14 +255,14 @@ def _emit_scatter(fusion: Fusion, windows: list[Window], source: Any, operand: A
     none = k.constant(-1, choice_dtype)
 
     def step(now: Sequence[Value], tap: Sequence[Index], at: WindowVisit) -> list[Value]:
-        taken, source_index = at.taken(k, tap), at.operand_index(tap)
+        valid, source_index = at.is_valid(k, tap), at.operand_index(tap)
         choices = writer.scratch_input(scratch)
-        choice = k.load(choices, row_major(counts, source_index), taken, None if taken is None else none)
+        choice = k.load(choices, row_major(counts, source_index), valid, None if valid is None else none)
         own = [Index(size - 1) - i for size, i in zip(sizes, at.elements(tap), strict=True)]
         hit = k.compute("eq", choice, k.scalars.convert(k.position(row_major(sizes, own), INDEX), choice_dtype))
-        if at.running and taken is not None:
+        if at.running and valid is not None:
             # Such taps may be beyond the window, where their index means nothing.
-            hit = k.compute("and", hit, taken)
+            hit = k.compute("and", hit, valid)
         value = k.scalars.convert(element(writer, source, source_index, hit, np.zeros((), exact)), wide)
         if initial is None:
             return [k.compute("add", now[0], value)]
@@ -283,7 +283,7 @@ def _write_choices(fusion: Fusion, windows: list[Window], operand: Any, scratch:
     k = writer.k
 
     def body(at: WindowVisit) -> None:
-        def payload_at(tap: Sequence[Index], taken: Value | None) -> Value:
+        def payload_at(tap: Sequence[Index], valid: Value | None) -> Value:
             return k.scalars.convert(k.position(row_major(sizes, at.elements(tap)), INDEX), choice_dtype)
 
         _, choice = choose(writer, at, operand, get_keeps(k, fusion.hero), payload_at, k.constant(-1, choice_dtype))

@@ -44,10 +44,10 @@ class WindowVisit:
         rows = zip(self.taps, self.phase_indices, tap, strict=True)
         return tuple(taps.operand_index(q, t) for taps, q, t in rows)
 
-    def taken(self, k: KernelBuilder, tap: Sequence[Index]) -> Value | None:
+    def is_valid(self, k: KernelBuilder, tap: Sequence[Index]) -> Value | None:
         """Return whether a tap is an element of the operand, or None if it always is."""
         rows = zip(self.taps, self.phase_indices, tap, strict=True)
-        checks = [taps.taken(k, q, t) for taps, q, t in rows]
+        checks = [taps.is_valid(k, q, t) for taps, q, t in rows]
         return conjunction(k, [check for check in checks if check is not None])
 
     def elements(self, tap: Sequence[Index]) -> list[Index]:

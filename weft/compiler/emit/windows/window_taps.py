@@ -59,7 +59,7 @@ class Taps:
         """Return the index of a tap among all elements of its window."""
         return t * self.step + self.first
 
-    def taken(self, k: KernelBuilder, q: Index, t: Index) -> Value | None:
+    def is_valid(self, k: KernelBuilder, q: Index, t: Index) -> Value | None:
         """Return whether a tap is an element of the operand, or None if it always is."""
         low, high = self.lowest, self.highest
         for i, stride, count in ((q, self.per_window, self.windows), (t, self.per_tap, self.count)):

@@ -67,7 +67,7 @@ def native_loops(
             if outline is not None:
                 pool.library()  # provides `weft_look`, which the code calls
                 code = kernels.routine(outline.symbol, None, target, Tier.LIGHT)
-                if code is None and worth(step, outline, target):
+                if code is None and pays_off(step, outline, target):
                     if make:
                         code = kernels.routine(outline.symbol, _LoopText(outline, target), target, Tier.LIGHT)
                     else:
@@ -100,7 +100,7 @@ class _LoopText:
 # ------------------------------------------------------------------------------------------------------------- savings
 
 
-def worth(step: Step, outline: NativeOutline, target: Target) -> bool:
+def pays_off(step: Step, outline: NativeOutline, target: Target) -> bool:
     """Return whether compiling a loop saves enough. Loops with kernels known by name only cannot be lowered, and have
     no cost."""
     if not all(isinstance(kernel, Kernel) for kernel in outline.kernels.values()):

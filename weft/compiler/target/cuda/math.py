@@ -51,10 +51,10 @@ def each_lane(of: Callable[..., llvm.Value], element: llvm.Type, *operands: Term
 
 def _each(instruction: str, *operands: Term) -> Term:
     """Apply one float32 instruction to each lane."""
-    f, taken = operands[0].function, ", ".join(f"${n}" for n in range(len(operands) + 1))
+    f, registers = operands[0].function, ", ".join(f"${n}" for n in range(len(operands) + 1))
 
     def of(*values: llvm.Value) -> llvm.Value:
-        return f.assembly(f"{instruction} {taken};", "=f" + ",f" * len(values), llvm.float_, *values)
+        return f.assembly(f"{instruction} {registers};", "=f" + ",f" * len(values), llvm.float_, *values)
 
     return each_lane(of, llvm.float_, *operands)
 

@@ -42,8 +42,8 @@ def _by(text: str, *operands: Term | llvm.Value) -> Term:
 
     def of(*values: llvm.Value) -> llvm.Value:
         found = iter(values)
-        taken = [next(found) if isinstance(x, Term) else x for x in operands]
-        return terms[0].function.assembly(text, "=r" + ",r" * len(taken), llvm.i32, *taken)
+        passed = [next(found) if isinstance(x, Term) else x for x in operands]
+        return terms[0].function.assembly(text, "=r" + ",r" * len(passed), llvm.i32, *passed)
 
     return each_lane(of, llvm.i32, *terms)
 

@@ -65,9 +65,9 @@ class Function(Atomics):
         """Return the definition in LLVM's syntax."""
         if not self._ended:
             self._fail("define", self.name, why=f"block {self.block} has no end")
-        taken = ", ".join(p.text() for p in self.parameters)
+        parameters = ", ".join(p.text() for p in self.parameters)
         linkage = f"{self.linkage} " if self.linkage else ""
-        head = f"define {linkage}{self.returns.text} @{self.name}({taken}) {self.attributes}#0 {{"
+        head = f"define {linkage}{self.returns.text} @{self.name}({parameters}) {self.attributes}#0 {{"
         return "\n".join([head, "entry:", *self._first, *self.lines, "}"])
 
     # -- blocks ----------------------------------------------------------------------------------------------------

@@ -267,15 +267,17 @@ class Instructions:
 
     def assembly(self, text: str, constraints: str, returns: Type, *arguments: Value) -> Value:
         """Write inline assembly without side effects."""
-        taken = ", ".join(str(a) for a in arguments)
-        return self._emit(f'call {returns.text} asm "{text}", "{constraints}"({taken}) nounwind memory(none)', returns)
+        operands = ", ".join(str(a) for a in arguments)
+        return self._emit(
+            f'call {returns.text} asm "{text}", "{constraints}"({operands}) nounwind memory(none)', returns
+        )
 
     def effect(self, text: str, constraints: str, *arguments: Value, returns: Type | None = None) -> Value | None:
         """Write inline assembly with side effects; it is not moved across memory accesses."""
-        taken = ", ".join(str(a) for a in arguments)
+        operands = ", ".join(str(a) for a in arguments)
         kind = "void" if returns is None else returns.text
         every = ",".join(filter(None, (constraints, "~{memory}")))
-        written = f'call {kind} asm sideeffect "{text}", "{every}"({taken}) convergent nounwind'
+        written = f'call {kind} asm sideeffect "{text}", "{every}"({operands}) convergent nounwind'
         if returns is not None:
             return self._emit(written, returns)
         self.lines.append(f"  {written}")

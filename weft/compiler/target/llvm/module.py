@@ -131,8 +131,8 @@ class Module:
         lines += [function.text() for function in self.functions.values()]
         for name, (returns, types, attributes) in self._declared.items():
             if name not in self.functions:
-                taken = ", ".join(t.text for t in types)
-                lines.append(f"declare {returns.text} @{name}({taken}){' ' + attributes if attributes else ''}")
+                parameters = ", ".join(t.text for t in types)
+                lines.append(f"declare {returns.text} @{name}({parameters}){' ' + attributes if attributes else ''}")
         frames = '"frame-pointer"="all" ' if self.frames else ""
         lines.append(f'attributes #0 = {{ nounwind {frames}"prefer-vector-width"="{self.vector_bits}" }}')
         lines += [f"!{i} = !{{{text}}}" for text, i in self._metadata.items()]

@@ -18,6 +18,6 @@ def compose(jaxpr: Jaxpr, target: Target) -> Jaxpr:
     jaxpr, convolutions = with_library_convolutions(jaxpr, target)
     jaxpr, attention = with_attention(jaxpr, target)
     reader = JaxprReader(jaxpr)
-    taken = {id(e) for group in attention for e in group.equations}
-    matmuls = [g for g in find_epilogues(reader, target) if not any(id(e) in taken for e in g.equations)]
+    used = {id(e) for group in attention for e in group.equations}
+    matmuls = [g for g in find_epilogues(reader, target) if not any(id(e) in used for e in g.equations)]
     return with_one_dtype(regroup(jaxpr, [*attention, *convolutions, *matmuls]), target)
