@@ -15,7 +15,7 @@ from weft.base import conversion
 from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.base.publish import publish as _publish
 from weft.ir.types import array_type
-from weft.runtime.array import adopted, copied
+from weft.runtime.array import adopt_array, copy_array
 from weft.runtime.borrowing import from_device, from_host
 from weft.runtime.device import default_placement
 from weft.runtime.dlpack import is_exchanged
@@ -66,7 +66,7 @@ def from_dlpack(external_array: Any, device: Any = None, copy: bool | None = Non
             fix="weft.config.update('enable_x64', True), or leave out copy",
         )
     aval = array_type(converted.shape, converted.dtype)
-    make = copied if copy and converted is value else adopted
+    make = copy_array if copy and converted is value else adopt_array
     array = make(converted, aval, default_placement())
     return array if device is None else device_put(array, device)
 

@@ -19,7 +19,7 @@ from tests.compiler.running import assert_same
 from weft import lax
 from weft.base import dtypes
 from weft.ir.interpreter import run
-from weft.runtime.execute import executable_of
+from weft.runtime.execute import get_executable
 
 DTYPES = ("float32", "bfloat16", "float16", "float64", "int8", "int32", "bool", "complex64", "float8_e4m3fn")
 
@@ -31,7 +31,7 @@ def check(function: Callable[..., Any], *arrays: Any) -> list[np.ndarray]:
     with np.errstate(all="ignore"):
         wanted = [np.asarray(w) for w in run(jaxpr, flat)]
     stepped = checked(jaxpr, flat)
-    compiled = executable_of(jaxpr)(flat)
+    compiled = get_executable(jaxpr)(flat)
     for i, (want, got, one) in enumerate(zip(wanted, compiled, stepped, strict=True)):
         assert_same(np.asarray(got), want, f"result {i}, compiled")
         assert_same(one.view(want.dtype).reshape(want.shape), want, f"result {i}, step by step")

@@ -40,7 +40,7 @@ from weft.ir.at_sizes import at_sizes
 from weft.runtime.cpu import guarded
 from weft.runtime.cpu.executable import Executable
 from weft.runtime.cpu.guarded import Edge, GuardedExecutable
-from weft.runtime.execute import executable_of
+from weft.runtime.execute import get_executable
 
 SIZES = (2, 3, 7, 16, 17, 64, 100)
 
@@ -151,7 +151,7 @@ def test_instances_are_the_concrete_programs(name: str) -> None:
     for size in SIZES:
         x = argument(size)
         assert bits(family(x)) == bits(concrete(x)), size
-        of = [executable_of(f._find((x,), {})[0].jaxpr).program for f in (family, concrete)]
+        of = [get_executable(f._find((x,), {})[0].jaxpr).program for f in (family, concrete)]
         # If sizes are known, a roll is two slices, and slices of what is concatenated may be its parts; contractions
         # may copy other operands.
         if name not in ("roll", "slices") and not any(step.label == "contraction" for step in of[1].all_steps()):
@@ -227,7 +227,7 @@ def test_better_code_has_the_same_bits(name: str) -> None:
     for size in (40, 41):
         x = argument(size)
         results = bits(family(x))
-        executable = executable_of(family._find((x,), {})[0].jaxpr)
+        executable = get_executable(family._find((x,), {})[0].jaxpr)
         executable.optimise()
         assert not executable.can_improve
         assert bits(family(x)) == results == bits(concrete(x)), size
@@ -235,7 +235,7 @@ def test_better_code_has_the_same_bits(name: str) -> None:
 
 def better(x: Any, family: Any) -> tuple[Any, list[list[Tier]]]:
     """Compile better code for a program, a kernel at a time, and see which tiers its kernels have in between."""
-    executable = executable_of(family._find((x,), {})[0].jaxpr)
+    executable = get_executable(family._find((x,), {})[0].jaxpr)
     seen: list[list[Tier]] = []
     take = executable._take
 
@@ -273,7 +273,7 @@ def test_the_newest_program_is_better_first(monkeypatch: pytest.MonkeyPatch) -> 
     family, small, large = with_own_kernels(13), normal(9, 24), normal(83, 24)
     family(small)
     family(large)
-    newest = executable_of(family._find((large,), {})[0].jaxpr)
+    newest = get_executable(family._find((large,), {})[0].jaxpr)
     older, _ = better(small, family)
     assert older.program.prepared is not newest.program.prepared
     assert older.can_improve and not newest.can_improve
@@ -285,7 +285,7 @@ def test_nobody_waits_for_code_in_the_background(monkeypatch: pytest.MonkeyPatch
     """A new class of sizes is compiled while LLVM works on better code."""
     family = with_own_kernels(17)
     family(normal(9, 24))
-    executable = executable_of(family._find((normal(9, 24),), {})[0].jaxpr)
+    executable = get_executable(family._find((normal(9, 24),), {})[0].jaxpr)
     make, at_work, done = link._object, threading.Event(), threading.Event()
 
     def slow(text: str, target: Any, tier: Tier) -> Any:
@@ -326,7 +326,7 @@ def test_order_of_arrival_does_not_matter(name: str) -> None:
     for sizes in itertools.islice(itertools.permutations((3, 17, 33, 64, 100)), 0, 120, 17):
         staged = weft.jit(lambda x: function(x), dynamic={0: shape})
         results = {size: tuple(bits(staged(argument(size)))) for size in sizes}
-        programs = [executable_of(staged._find((argument(s),), {})[0].jaxpr).program for s in sorted(sizes)]
+        programs = [get_executable(staged._find((argument(s),), {})[0].jaxpr).program for s in sorted(sizes)]
         names = tuple(tuple(kernel_symbol(s.kernel) for s in p.all_steps() if isinstance(s, Launch)) for p in programs)
         seen.add((tuple(results[size] for size in sorted(sizes)), names))
     assert len(seen) == 1
@@ -344,7 +344,7 @@ def test_one_trace_and_few_kernels() -> None:
     for size in range(17, 117):
         x = normal(4, size)
         family(x)
-        program = executable_of(family._find((x,), {})[0].jaxpr).program
+        program = get_executable(family._find((x,), {})[0].jaxpr).program
         names |= {kernel_symbol(s.kernel) for s in program.all_steps() if isinstance(s, Launch)}
     assert len(traces) == 1 and len(names) <= 3
 
@@ -356,7 +356,7 @@ def test_calls_never_make_the_steps_of_an_instance() -> None:
         x = normal(4, size)
         results = [bits(family(x, np.zeros((64, 64))))[0] for _ in range(3)]
         assert len(set(results)) == 1
-        program = executable_of(family._find((x, np.zeros((64, 64))), {})[0].jaxpr, (False, True)).program
+        program = get_executable(family._find((x, np.zeros((64, 64))), {})[0].jaxpr, (False, True)).program
         assert isinstance(program, ProgramAtSizes) and "steps" not in vars(program)
         assert program.takes(1) == program.arguments[1].donated and not program.takes(0)
         assert not program.calls_python and "steps" in vars(program)

@@ -15,11 +15,11 @@ from weft.compiler.program.ir import Launch
 from weft.ir.types import array_type
 from weft.primitives.elementwise.arithmetic import mul
 from weft.primitives.elementwise.exponential import sqrt
-from weft.runtime.execute import program_of
+from weft.runtime.execute import get_equation_jaxpr
 
 
 def kernel_of(primitive: Any, shapes: list[tuple[int, ...]], dtype: Any, machine: Any) -> Kernel:
-    jaxpr = program_of(primitive, [array_type(shape, np.dtype(dtype)) for shape in shapes], {})
+    jaxpr = get_equation_jaxpr(primitive, [array_type(shape, np.dtype(dtype)) for shape in shapes], {})
     (step,) = compile_flat(jaxpr, machine, Flat.THREADS).program.steps
     assert isinstance(step, Launch) and step.grain == 1
     return step.full

@@ -25,7 +25,7 @@ from weft.compiler.target.cpu import link
 from weft.compiler.target.cpu.link import Tier
 from weft.runtime.cpu import guarded
 from weft.runtime.cpu.guarded import Edge, Guarded, GuardedExecutable, Layout
-from weft.runtime.execute import executable_of
+from weft.runtime.execute import get_executable
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="pages are guarded by mprotect")
 TOGETHER = 12  # samples that are compiled together
@@ -57,7 +57,7 @@ def test_some_samples(edge: Edge) -> None:
 def check_program(function: Callable[..., Any], arrays: Sequence[np.ndarray], edge: Edge) -> None:
     """The same bits as without guards."""
     jaxpr = weft.make_jaxpr(function)(*arrays)
-    for actual, expected in zip(guarded.run(jaxpr, arrays, edge), executable_of(jaxpr)(list(arrays)), strict=True):
+    for actual, expected in zip(guarded.run(jaxpr, arrays, edge), get_executable(jaxpr)(list(arrays)), strict=True):
         assert_same(actual, np.asarray(expected))
 
 

@@ -13,7 +13,7 @@ import weft.numpy as wnp
 from tests.compiler.index_programs import program
 from tests.compiler.running import assert_same
 from weft.ir.interpreter import run
-from weft.runtime.execute import executable_of
+from weft.runtime.execute import get_executable
 
 # Programs that are compiled together.
 TOGETHER = 12
@@ -29,7 +29,7 @@ def check(programs: Programs, what: str) -> None:
     arrays = [args for _, args in programs]
     jaxpr = weft.make_jaxpr(whole)(arrays)
     flat = [np.asarray(a) for args in arrays for a in args]
-    results = zip(executable_of(jaxpr)(flat), run(jaxpr, flat), strict=True)
+    results = zip(get_executable(jaxpr)(flat), run(jaxpr, flat), strict=True)
     for i, (actual, expected) in enumerate(results):
         assert_same(np.asarray(actual), np.asarray(expected), f"{what}, result {i}")
 

@@ -19,7 +19,7 @@ from weft.compiler import pipeline
 from weft.compiler.passes.accumulate import accumulate
 from weft.compiler.program.ir import Copy, Launch, Loop, SetAddress, Step, While, nested_steps
 from weft.ir.jaxpr import Jaxpr, subjaxprs
-from weft.runtime.execute import executable_of
+from weft.runtime.execute import get_executable
 
 
 def normal(*shape: int, dtype: Any = np.float32) -> np.ndarray:
@@ -219,7 +219,7 @@ def test_matrix_and_vector(size: tuple[int, int], dtype: Any) -> None:
         return after(x @ w) * 2, after(x.T @ (r + 1)) + w, x.T @ r, x @ w
 
     with enable_x64(True):
-        result = executable_of(make_jaxpr(both)(x, w, r))([x, w, r])
+        result = get_executable(make_jaxpr(both)(x, w, r))([x, w, r])
         precise = np.complex128 if dtype == np.complex64 else np.float64
         expected = both(*(np.asarray(a, precise) for a in (x, w, r)))
     tolerance = 1e-12 if dtype == np.float64 else 2e-5

@@ -126,7 +126,7 @@ SAMPLES: dict[str, Sample] = {
 }
 
 
-def executable_of(name: str, donated: tuple[bool, ...] = ()) -> tuple[Executable, list[np.ndarray]]:
+def get_executable(name: str, donated: tuple[bool, ...] = ()) -> tuple[Executable, list[np.ndarray]]:
     function, arguments = SAMPLES[name]
     with settings.enable_x64(name == "doubles"):
         jaxpr = constants_to_arguments(make_jaxpr(function)(*arguments))
@@ -143,7 +143,7 @@ def bits(executable: Executable, arrays: list[np.ndarray]) -> list[bytes]:
 @pytest.mark.parametrize("donate", [False, True])
 @pytest.mark.parametrize("name", SAMPLES)
 def test_native_loops_compute_the_same_bits(name: str, donate: bool) -> None:
-    executable, arrays = executable_of(name, (donate,) * len(tree.leaves(SAMPLES[name][1])))
+    executable, arrays = get_executable(name, (donate,) * len(tree.leaves(SAMPLES[name][1])))
     assert executable.tier is not Tier.QUICK or not executable.loops
     words = bits(executable, arrays)
     executable._link(Tier.LIGHT)
@@ -159,12 +159,12 @@ def test_native_loops_compute_the_same_bits(name: str, donate: bool) -> None:
 
 def test_quick_code_has_no_native_loops(folder: pathlib.Path) -> None:
     forget()
-    executable, _ = executable_of("while")
+    executable, _ = get_executable("while")
     assert executable.tier is Tier.QUICK and not executable.loops
 
 
 def test_the_outermost_loop_is_one_function() -> None:
-    executable, _ = executable_of("nested")
+    executable, _ = get_executable("nested")
     executable._link(Tier.LIGHT)
     (step,) = executable.loops
     assert step in executable.program.steps
@@ -223,7 +223,7 @@ def test_loops_with_tapes_are_interpreted() -> None:
 
 
 def test_profiles_see_every_step() -> None:
-    executable, arrays = executable_of("nested")
+    executable, arrays = get_executable("nested")
     words = bits(executable, arrays)
     executable._link(Tier.LIGHT)
     results, log = executable.run_timed(arrays, 100)
@@ -239,7 +239,7 @@ def test_profiles_see_every_step() -> None:
 @pytest.mark.parametrize("name", ["while", "nested", "branches", "its gradient"])
 def test_programs_from_disk_find_the_code_of_their_loops(folder: pathlib.Path, name: str) -> None:
     forget()
-    executable, arrays = executable_of(name)
+    executable, arrays = get_executable(name)
     words = bits(executable, arrays)
     executable._link(Tier.LIGHT)
     content = stored.to_bytes(executable.program)

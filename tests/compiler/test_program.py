@@ -20,7 +20,7 @@ from weft.compiler.target.cpu.link import Tier
 from weft.ir.interpreter import run, storage_array
 from weft.ir.jaxpr import constants_to_arguments
 from weft.runtime.cpu.executable import Executable
-from weft.runtime.execute import executable_of
+from weft.runtime.execute import get_executable
 
 pytestmark = pytest.mark.tiny
 
@@ -228,7 +228,7 @@ def test_one_program_with_and_without_donation() -> None:
     for donated in ((True,), (), (True,), (False,)):
         argument, wanted = whole(8), whole(8)
         wanted[1] = 7.0
-        (result,) = executable_of(jaxpr, donated)([argument])
+        (result,) = get_executable(jaxpr, donated)([argument])
         assert_same(result._value, wanted * 2.0, f"donated {donated}")
         if not any(donated):
             assert_same(argument, whole(8), "an argument that is not donated")

@@ -47,7 +47,7 @@ SAMPLES: dict[str, Sample] = {
 }
 
 
-def executable_of(function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+def get_executable(function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
     found = weft.jit(function).lower(*args).compile().runtime_executable()
     found.compilation.complete()  # another test may have stored the program on disk, without its lines
     return found
@@ -56,7 +56,7 @@ def executable_of(function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
 @pytest.mark.parametrize("name", SAMPLES)
 def test_timed_programs_compute_the_same_bits(name: str) -> None:
     function, args = SAMPLES[name]
-    executable = executable_of(function, args)
+    executable = get_executable(function, args)
     arrays = [np.asarray(a) for a in tree.leaves(args)]
     plain = executable(arrays)
     start = now()
@@ -86,17 +86,17 @@ def test_dispatched_calls_are_timed_too(name: str) -> None:
         for _ in range(5):
             assert [np.asarray(leaf).tobytes() for leaf in tree.leaves(f(*inputs))] == want
     assert f._table.by_hint
-    _, log = executable_of(function, args).run_timed([np.asarray(a) for a in args])
+    _, log = get_executable(function, args).run_timed([np.asarray(a) for a in args])
     assert sum(k.runs for k in profile.kernels) == 5 * sum(t.runs for t in log.times)
 
 
 def test_tiles_are_recorded() -> None:
     function, args = SAMPLES["tiles"]
-    assert any(isinstance(s, Call) and s.tiles for s in executable_of(function, args).program.all_steps())
+    assert any(isinstance(s, Call) and s.tiles for s in get_executable(function, args).program.all_steps())
 
 
 def test_steps_of_loops_count_their_iterations() -> None:
-    executable = executable_of(scanned, (np.ones((8, 8), np.float32),))
+    executable = get_executable(scanned, (np.ones((8, 8), np.float32),))
     _, log = executable.run_timed([np.ones((8, 8), np.float32)])
     inside = {s for step in executable.program.steps if isinstance(step, Loop) for s in step.body}
     assert {t.runs for t in log.times if t.step in inside} == {7}
@@ -104,7 +104,7 @@ def test_steps_of_loops_count_their_iterations() -> None:
 
 
 def test_a_full_log_goes_on_counting() -> None:
-    executable = executable_of(scanned, (np.ones((8, 8), np.float32),))
+    executable = get_executable(scanned, (np.ones((8, 8), np.float32),))
     _, log = executable.run_timed([np.ones((8, 8), np.float32)], events=3)
     total = sum(t.runs for t in log.times)
     assert total > 7 and len(log.events) == 3 and log.dropped == total - 3
@@ -112,7 +112,7 @@ def test_a_full_log_goes_on_counting() -> None:
 
 def test_a_branch_that_is_not_taken_has_no_runs() -> None:
     function, args = SAMPLES["cond"]
-    executable = executable_of(function, args)
+    executable = get_executable(function, args)
     _, log = executable.run_timed([args[0]])
     assert {t.runs for t in log.times} == {0, 1}
 
@@ -127,7 +127,7 @@ def test_calls_of_python_are_timed() -> None:
         return x
 
     shape = weft.ShapeDtypeStruct((3,), np.float32)
-    executable = executable_of(lambda x: weft.pure_callback(slow, shape, x) + 1, (np.ones(3, np.float32),))
+    executable = get_executable(lambda x: weft.pure_callback(slow, shape, x) + 1, (np.ones(3, np.float32),))
     _, log = executable.run_timed([np.ones(3, np.float32)])
     (time,) = [t for t in log.times if isinstance(t.step, Call)]
     assert len(calls) == time.runs == 1 and time.nanoseconds >= 2_000_000
@@ -145,7 +145,7 @@ def test_the_timestamp_module_compiles_for_other_machines() -> None:
 @pytest.mark.parametrize("name", SAMPLES)
 def test_every_step_has_a_line_and_shares_add_up(name: str) -> None:
     function, args = SAMPLES[name]
-    program = executable_of(function, args).program
+    program = get_executable(function, args).program
     for step in program.all_steps():
         shares = step_lines(step)
         if isinstance(step, (Launch, Call)):
@@ -159,7 +159,7 @@ def test_every_step_has_a_line_and_shares_add_up(name: str) -> None:
 @pytest.mark.parametrize("name", ["elementwise", "library", "argument"])
 def test_costs_of_steps_add_up_to_those_of_the_program(name: str) -> None:
     function, args = SAMPLES[name]
-    executable = executable_of(function, args)
+    executable = get_executable(function, args)
     whole = executable.inside.cost_analysis()
     found = [c for s, c in costs(executable.program.all_steps()).items() if isinstance(s, (Launch, Call))]
     assert sum(c.flops for c in found) == pytest.approx(whole["flops"])

@@ -39,11 +39,11 @@ from weft.base import dtypes
 from weft.base.settings import overrides
 from weft.compiler.target.cuda import targets
 from weft.experimental import checkify, io_callback
-from weft.runtime.array import copied
+from weft.runtime.array import copy_array
 from weft.runtime.cuda import communicators, driver, spmd
 from weft.runtime.cuda.copies import CHUNK, MEDIUM
-from weft.runtime.device import placement_of
-from weft.runtime.execute import executable_of
+from weft.runtime.device import get_placement
+from weft.runtime.execute import get_executable
 
 
 @pytest.fixture(autouse=True)
@@ -56,12 +56,12 @@ def needs_a_gpu() -> None:
 @pytest.mark.parametrize("cases", [cases for _, cases in SAME], ids=[name for name, _ in SAME])
 def test_samples_equal_eval(cases: list[Case]) -> None:
     """Within the budget of the card; and the bits of the CPU, where the same text of mathematics is compiled."""
-    placement = placement_of(weft.devices("gpu")[0], True)
+    placement = get_placement(weft.devices("gpu")[0], True)
     jaxpr = merged(cases)
     arrays = [
-        copied(np.asarray(a), t, placement) for case in cases for a, t in zip(case.arrays, case.types, strict=True)
+        copy_array(np.asarray(a), t, placement) for case in cases for a, t in zip(case.arrays, case.types, strict=True)
     ]
-    results = iter(executable_of(jaxpr, device=placement.device)(arrays, None, placement))
+    results = iter(get_executable(jaxpr, device=placement.device)(arrays, None, placement))
     for case in cases:
         for i, expected in enumerate(case.results):
             assert_close(next(results), expected, case.tolerance, f"{case}, result {i}")
@@ -318,11 +318,11 @@ def test_attention_with_masks_and_biases(name: str, dtype: str) -> None:
 
 @pytest.mark.parametrize("cases", [cases for _, cases in MATRICES], ids=[name for name, _ in MATRICES])
 def test_linear_algebra(cases: list[Case]) -> None:
-    placement = placement_of(weft.devices("gpu")[0], True)
+    placement = get_placement(weft.devices("gpu")[0], True)
     arrays = [
-        copied(np.asarray(a), t, placement) for case in cases for a, t in zip(case.arrays, case.types, strict=True)
+        copy_array(np.asarray(a), t, placement) for case in cases for a, t in zip(case.arrays, case.types, strict=True)
     ]
-    compare(cases, executable_of(merged(cases), device=placement.device)(arrays, None, placement))
+    compare(cases, get_executable(merged(cases), device=placement.device)(arrays, None, placement))
 
 
 @pytest.mark.parametrize("dtype", FLOAT8)
@@ -364,7 +364,7 @@ def test_what_follows_matmuls(dtype: str) -> None:
 
 def test_memory_statistics_and_an_array_too_large() -> None:
     gpu = weft.devices("gpu")[0]
-    memory = placement_of(gpu, True).memory
+    memory = get_placement(gpu, True).memory
     before = memory.bytes_in_use
     x = weft.device_put(np.ones(1 << 20, np.float32), gpu)
     assert memory.bytes_in_use - before == 4 << 20

@@ -20,9 +20,9 @@ from weft.compiler.passes.decompose import decompose
 from weft.compiler.passes.inline import inline
 from weft.compiler.target.cuda.targets import hopper
 from weft.ir import interpreter
-from weft.runtime.array import copied
-from weft.runtime.device import placement_of
-from weft.runtime.execute import executable_of
+from weft.runtime.array import copy_array
+from weft.runtime.device import get_placement
+from weft.runtime.execute import get_executable
 
 LIBRARIES = ("cublasLt", "cublas", "cusolver", "cufft")
 MATRICES = [(name, cases) for name, cases in GROUPS if cases[0].primitive.name in OF_LIBRARIES]
@@ -64,11 +64,13 @@ def test_definitions(cases: list[Case]) -> None:
 def test_samples(monkeypatch: pytest.MonkeyPatch, cases: list[Case]) -> None:
     with simulated_gpu(monkeypatch) as (device, driver):
         libraries = driver.with_libraries(*LIBRARIES)
-        placement = placement_of(device, True)
+        placement = get_placement(device, True)
         arrays = [
-            copied(np.asarray(a), t, placement) for case in cases for a, t in zip(case.arrays, case.types, strict=True)
+            copy_array(np.asarray(a), t, placement)
+            for case in cases
+            for a, t in zip(case.arrays, case.types, strict=True)
         ]
-        results = executable_of(merged(cases), device=device)(arrays, None, placement)
+        results = get_executable(merged(cases), device=device)(arrays, None, placement)
         compare(cases, list(results))
         called = {call for library in libraries.values() for call in library.calls if isinstance(call, str)}
         assert called >= CALLED.get(cases[0].primitive.name, set()) & {"potrf", "syevd", "getrf", "gesvd", "trsm"}

@@ -19,7 +19,7 @@ from weft.base import dtypes
 from weft.ir import interpreter
 from weft.ir.jaxpr import Equation
 from weft.ir.primitive import lookup
-from weft.runtime.execute import executable_of
+from weft.runtime.execute import get_executable
 
 UNARY = (
     "exp", "exp2", "expm1", "log", "log1p", "logistic", "sqrt", "rsqrt", "cbrt", "sin", "cos", "tan", "asin", "acos",
@@ -104,7 +104,7 @@ def budget(name: str, dtype: Any) -> float:
 def compiled(function: Callable[..., Any], arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
     jaxpr = make_jaxpr(function)(*arrays)
     assert not jaxpr.consts
-    return [np.array(interpreter.storage_array(r)) for r in executable_of(jaxpr)(arrays)]
+    return [np.array(interpreter.storage_array(r)) for r in get_executable(jaxpr)(arrays)]
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: np.dtype(d).name)

@@ -12,7 +12,7 @@ from tests.laws.laws import assert_close
 from tests.laws.samples import ALONE, Case
 from weft.ir.jaxpr import Equation, Jaxpr, Var
 from weft.ir.primitive import NO_EFFECTS
-from weft.runtime.execute import executable_of
+from weft.runtime.execute import get_executable
 
 # Samples of one primitive are compiled together, so many at a time.
 TOGETHER = 12
@@ -45,7 +45,7 @@ GROUPS = programs()
 
 @pytest.mark.parametrize("group", [cases for _, cases in GROUPS], ids=[name for name, _ in GROUPS])
 def test_compiled_equals_eval(group: list[Case]) -> None:
-    results = iter(executable_of(merged(group))([a for case in group for a in case.arrays]))
+    results = iter(get_executable(merged(group))([a for case in group for a in case.arrays]))
     for case in group:
         for i, (expected, aval) in enumerate(zip(case.results, case.result_types, strict=True)):
             actual = next(results)
@@ -72,7 +72,7 @@ def strided(array: np.ndarray) -> np.ndarray:
 
 def test_operands_may_have_any_layout() -> None:
     cases = [case for case in ALONE if case.primitive.name in ("add", "dot_general", "reduce_sum", "gather")][::5]
-    results = iter(executable_of(merged(cases))([strided(a) for case in cases for a in case.arrays]))
+    results = iter(get_executable(merged(cases))([strided(a) for case in cases for a in case.arrays]))
     for case in cases:
         for expected in case.results:
             assert_close(next(results), expected, case.tolerance, str(case))

@@ -11,9 +11,9 @@ from tests.laws.samples import Case
 from tests.laws.test_compiled import GROUPS
 from tests.laws.test_eager import assert_same_bits
 from weft.runtime.array import ConcreteArray
-from weft.runtime.device import placement_of
+from weft.runtime.device import get_placement
 
-THERE = placement_of(weft.devices()[3], True)
+THERE = get_placement(weft.devices()[3], True)
 
 
 def on_other_device(value: Any) -> Any:

@@ -25,7 +25,7 @@ from weft.base.settings import enable_x64
 from weft.ir.jaxpr import Equation, Jaxpr, Var
 from weft.ir.primitive import NO_EFFECTS
 from weft.primitives.elementwise.elementwise import Elementwise
-from weft.runtime.execute import executable_of
+from weft.runtime.execute import get_executable
 
 
 def assert_same_bits(actual: Any, expected: Any, what: str) -> None:
@@ -53,7 +53,7 @@ def assert_same_bits(actual: Any, expected: Any, what: str) -> None:
 
 @pytest.mark.parametrize("group", [cases for _, cases in GROUPS], ids=[name for name, _ in GROUPS])
 def test_eager_equals_compiled(group: list[Case]) -> None:
-    results = iter(executable_of(merged(group))([a for case in group for a in case.arrays]))
+    results = iter(get_executable(merged(group))([a for case in group for a in case.arrays]))
     for case in group:
         for i, actual in enumerate(case.bind(*case.operands)):
             assert_same_bits(actual, next(results), f"{case}, result {i}")
@@ -132,7 +132,7 @@ def check_edges(cases: Sequence[Case], names: Sequence[str]) -> None:
         invars += variables
         outvars.append(result)
     program = Jaxpr((), invars, outvars, equations)
-    compiled = executable_of(program)([concrete(a)._value for _, _, operands in chosen for a in operands])
+    compiled = get_executable(program)([concrete(a)._value for _, _, operands in chosen for a in operands])
     for (case, name, operands), expected in zip(chosen, compiled, strict=True):
         arrays = [concrete(a) for a in operands]
         (whole,) = case.bind(*arrays)

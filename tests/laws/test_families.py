@@ -18,7 +18,7 @@ from weft.indexing.expression import Symbol
 from weft.ir.at_sizes import AtSizes, JaxprAtSizes
 from weft.ir.jaxpr import Equation, Jaxpr, Var
 from weft.ir.types import array_type
-from weft.runtime.execute import executable_of
+from weft.runtime.execute import get_executable
 
 # Of the groups of samples, every so manieth is compiled in quick runs.
 QUICK = 8
@@ -92,8 +92,8 @@ def check(group: list[Case], less: int, times: int = 1) -> bool:
     general = Jaxpr((), invars, [v for e in equations for v in e.outvars], equations)
     arrays = [a for case in group for a in case.arrays]
     with enable_checks(True):  # no access is out of bounds, even if bits are right
-        results = executable_of(JaxprAtSizes(general, sizes))(arrays)
-    expected = executable_of(merged(group))(arrays)
+        results = get_executable(JaxprAtSizes(general, sizes))(arrays)
+    expected = get_executable(merged(group))(arrays)
     owners = [case for case in group for _ in case.result_types]
     for case, a, b in zip(owners, results, expected, strict=True):
         assert a.aval.matches(b.aval), case

@@ -12,7 +12,7 @@ import pytest
 import weft
 import weft.numpy as wnp
 from weft.runtime.cpu.memory_backend import CpuMemoryBackend
-from weft.runtime.device import HOME, placement_of
+from weft.runtime.device import HOME, get_placement
 from weft.runtime.execution_backend import execution_backend, execution_backends
 from weft.runtime.memory_backend import memory_backend, memory_backends
 from weft.runtime.platforms import platforms
@@ -84,7 +84,7 @@ def test_donated_memory_is_the_backend_s(called: list[str]) -> None:
 
 def test_memory_is_freed_when_nobody_refers_to_it() -> None:
     memory = memory_backend(FIRST).memory(FIRST)
-    assert memory is HOME.memory is placement_of(FIRST, True).memory and HOME.memory_backend is memory_backend(FIRST)
+    assert memory is HOME.memory is get_placement(FIRST, True).memory and HOME.memory_backend is memory_backend(FIRST)
     memory.clear()
     address, block = memory.allocate(1 << 16)
     assert block.address == address and HOME.memory.pool.bytes == 0

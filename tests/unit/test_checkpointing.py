@@ -38,8 +38,8 @@ from weft.errors import (
 )
 from weft.ir.types import array_type
 from weft.modules import safetensors
-from weft.runtime.device import placement_of
-from weft.runtime.sharded import ShardedArray, on_device, placed_type
+from weft.runtime.device import get_placement
+from weft.runtime.sharded import ShardedArray, on_device, type_with_sharding
 from weft.sharding import (
     AxisType,
     Mesh,
@@ -415,9 +415,9 @@ def test_saved_on_one_mesh_restored_on_another(seed: int, tmp_path: pathlib.Path
         back = checkpointing.restore(tmp_path / "a", shardings=sharding)
         for name, array in back.items():
             assert array.sharding is sharding and array.committed
-            assert_same(array.gathered(), tree[name].gathered())
+            assert_same(array.gather_to_one_device(), tree[name].gather_to_one_device())
             for shard in array.addressable_shards:
-                assert bits(shard.data) == bits(tree[name].gathered()[shard.index])
+                assert bits(shard.data) == bits(tree[name].gather_to_one_device()[shard.index])
                 assert shard.data.device == shard.device and shard.data.committed
     abstract = weft.tree.map(lambda x: weft.ShapeDtypeStruct(x.shape, x.dtype, sharding=any_sharding()), tree)
     back = checkpointing.restore(tmp_path / "a", like=abstract, shardings={"w": DEVICES[5], "k": None})
@@ -473,7 +473,7 @@ def test_processes_save_together(tmp_path: pathlib.Path, monkeypatch: pytest.Mon
     here = threading.local()
     devices = np.array([weft.Device(d.id, "cpu", d.id // 4) for d in DEVICES])
     for device in weft.devices():  # all of them are this process's, as long as it is one
-        placement_of(device, True)
+        get_placement(device, True)
     mesh = Mesh(devices.reshape(4, 2), ("x", "y"))
     specs = {"w": P("x", "y"), "half": P("x"), "columns": P(None, "y"), "whole": P()}
     monkeypatch.setattr(sharding_device, "process_index", lambda: getattr(here, "index", 0))
@@ -493,7 +493,7 @@ def test_processes_save_together(tmp_path: pathlib.Path, monkeypatch: pytest.Mon
         aval = array_type(VALUES.shape, VALUES.dtype)
         slices = sharding.addressable_devices_indices_map(VALUES.shape)
         parts = [on_device(VALUES[s], aval, weft.devices()[d.id]) for d, s in slices.items()]
-        return ShardedArray(placed_type(aval, sharding), sharding, parts)
+        return ShardedArray(type_with_sharding(aval, sharding), sharding, parts)
 
     def run(process: int, value: int) -> None:
         here.index = process

@@ -19,7 +19,7 @@ import pytest
 import weft
 import weft.numpy as wnp
 from weft import lax
-from weft.runtime.device import HOME, placement_of
+from weft.runtime.device import HOME, get_placement
 from weft.sharding import SingleDeviceSharding
 
 CPUS = weft.devices()[:4]  # of eight, as tests/conftest.py says
@@ -146,8 +146,8 @@ def test_alternating_calls_find_their_dispatchers() -> None:
 
 
 def test_memory_of_a_device_is_its_own() -> None:
-    third = placement_of(CPUS[3], True).memory
-    assert third is placement_of(CPUS[3], False).memory is not HOME.memory
+    third = get_placement(CPUS[3], True).memory
+    assert third is get_placement(CPUS[3], False).memory is not HOME.memory
     gc.collect()
     HOME.memory.clear(), third.clear()
     f = weft.jit(lambda x: wnp.sort(wnp.sin(x) + x[::-1]))

@@ -14,7 +14,7 @@ from weft.compiler.compilation import FLAT_LENGTH
 from weft.ir.types import array_type
 from weft.primitives.elementwise.trigonometric import sin
 from weft.runtime import evaluate
-from weft.runtime.execute import compile_costs, program_of
+from weft.runtime.execute import compile_costs, get_equation_jaxpr
 
 pytestmark = pytest.mark.tiny
 
@@ -23,7 +23,7 @@ def test_one_kernel_serves_arrays_of_every_length() -> None:
     for shape in ((), (1,), (5,), (0, 3), (7, 11), (1000,), (3, 4, 5), (70000,)):
         x = np.linspace(-3, 3, int(np.prod(shape)), dtype=np.float32).reshape(shape)
         np.testing.assert_array_equal(wnp.sin(x), weft.jit(wnp.sin)(x))
-    jaxpr = program_of(sin, [array_type((FLAT_LENGTH,), np.dtype(np.float32))], {})
+    jaxpr = get_equation_jaxpr(sin, [array_type((FLAT_LENGTH,), np.dtype(np.float32))], {})
     assert len(compile_costs(jaxpr)) == 2  # for one thread and for several
 
 

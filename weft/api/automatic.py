@@ -85,7 +85,7 @@ class Proposal:
         """Return the jaxpr with one expression for sizes that are equal whenever the guards hold, so that the compiler
         sees equal types; raise `NotForAllSizes` if the jaxpr is valid for the sizes of this call only."""
         self._check_constants(out_tree)
-        if spmd.mesh_of(jaxpr, ()) is not None:
+        if spmd.find_mesh(jaxpr, ()) is not None:
             raise NotForAllSizes("programs on a mesh must have static sizes")
         equal = equal_sizes(self.guards)
         return at_sizes(jaxpr, equal) if equal else jaxpr

@@ -129,7 +129,7 @@ class Steps:
 
     def run(self, args: Sequence[Any]) -> list[Any]:
         """Run the program; return the results as arrays on the mesh."""
-        parts = [spmd.parts_of(a, s) for a, s in zip(args, self.compiled.in_shardings, strict=True)]
+        parts = [spmd.get_shards(a, s) for a, s in zip(args, self.compiled.in_shardings, strict=True)]
         threads = []
         for runner in self.runners:
             local = [storage_array(own[runner.index]) for own in parts]

@@ -15,8 +15,8 @@ from weft.primitives.movement.device_put import device_put as device_put_primiti
 from weft.primitives.movement.sharding_constraint import reshard, sharding_constraint
 from weft.runtime import device as runtime_device
 from weft.runtime.array import ConcreteArray, from_numpy, put
-from weft.runtime.device import Placement, placement_of
-from weft.runtime.guards import explicit_transfers, transferred
+from weft.runtime.device import Placement, get_placement
+from weft.runtime.guards import check_transfer, explicit_transfers
 from weft.runtime.held import HeldArray, live_arrays as all_live_arrays
 from weft.runtime.platforms import canonical_name
 from weft.runtime.processes import world
@@ -245,10 +245,10 @@ def _put(leaf: Any, destination: Any, donated: bool, source: Any, may_alias: boo
     if isinstance(array, ShardedArray):
         if where is None:
             return array
-        array = array.gathered()
+        array = array.gather_to_one_device()
     assert isinstance(array, ConcreteArray)
     if where is not None and where.device is not array._placement.device:
-        transferred("device_to_device", f"{array.aval.short()} from {array._placement.device!r} to {where.device!r}")
+        check_transfer("device_to_device", f"{array.aval.short()} from {array._placement.device!r} to {where.device!r}")
     result = put(array, where or array._placement, may_alias is not False or leaf is not array)
     if donated and result is not array and result._placement.device is not array._placement.device:
         array._donate(user_location())
@@ -279,7 +279,7 @@ def reshard_traced(x: Any, sharding: NamedSharding) -> Any:
 def _placement(device: Device) -> Placement:
     """Return the placement that commits an array to a device; raise if the device belongs to another process."""
     try:
-        return placement_of(device, True)
+        return get_placement(device, True)
     except RuntimeError as error:
         raise ArgumentError(f"device_put cannot move an array to {device!r}. {error}") from None
 

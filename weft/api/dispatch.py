@@ -29,7 +29,7 @@ from weft.runtime.evaluate import check_donated_once, donate
 from weft.runtime.execution_backend import execution_backend
 from weft.runtime.promise import BORROWED
 from weft.runtime.sharded import ShardedArray
-from weft.runtime.spmd import SpmdProgram, memory_of, run
+from weft.runtime.spmd import SpmdProgram, keep_references, run
 from weft.sharding.shardings import Sharding
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def ready_call(writer: _Writer, compiled: SpmdProgram) -> list[str]:
         writer.line(f"memory = ({taken_memory},)")
         deleted = [pair for pair in zip(writer.leaves, compiled.donated, writer.donated, strict=True) if pair[2]]
         # Memory that the program reads but does not reuse must outlive the call.
-        held = [f"{writer.constant(memory_of)}({leaf})" for leaf, taken, _ in deleted if not taken]
+        held = [f"{writer.constant(keep_references)}({leaf})" for leaf, taken, _ in deleted if not taken]
         writer.line(f"held = ({', '.join(held)}{',' if held else ''})")
         writer.line(f"where = {writer.constant(user_location)}()")
         for leaf, taken, _ in deleted:

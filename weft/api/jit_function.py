@@ -36,9 +36,9 @@ from weft.ir.interpreter import replay
 from weft.primitives.control.call import jit as jit_primitive
 from weft.runtime import guards
 from weft.runtime.array import ConcreteArray, put
-from weft.runtime.device import HOME, Placement, placement_of
+from weft.runtime.device import HOME, Placement, get_placement
 from weft.runtime.evaluate import run_call
-from weft.runtime.execute import executable_of
+from weft.runtime.execute import get_executable
 from weft.runtime.execution_backend import execution_backend
 from weft.runtime.placing import check_on_mesh, common_placement, used_arguments
 from weft.runtime.sharded import ShardedArray
@@ -182,7 +182,7 @@ class JitFunction:
                 if isinstance(where, SpmdProgram):
                     found = dispatch.spmd_dispatcher(where, staged, call, placements)
                 else:
-                    executable = executable_of(staged.jaxpr, staged.donated, where.device)
+                    executable = get_executable(staged.jaxpr, staged.donated, where.device)
                     found = dispatch.dispatcher(executable, staged, call, placements, where)
             staged.dispatchers[key] = found
         if (found := staged.dispatchers[key]) is not None:
@@ -192,8 +192,8 @@ class JitFunction:
         """Run on the device of the options, regardless of the devices that the arguments are committed to."""
         device = self._options.device
         assert device is not None
-        placement = placement_of(device, True)
-        uncommitted_there = placement_of(device, False)
+        placement = get_placement(device, True)
+        uncommitted_there = get_placement(device, False)
         if guards.are_on():
             guards.check_call(self._name, call.leaves, device, with_scalars=True)
         copies = [put(leaf, uncommitted_there) if isinstance(leaf, ConcreteArray) else leaf for leaf in call.leaves]

@@ -22,7 +22,7 @@ from weft.primitives.control.call import jit as jit_primitive
 from weft.primitives.movement.device_put import device_put as device_put_primitive
 from weft.primitives.movement.sharding_constraint import drop_sharding, reshard as reshard_primitive
 from weft.runtime.array import PlacedArray
-from weft.runtime.sharded import ShardedArray, resharded
+from weft.runtime.sharded import ShardedArray, reshard_array
 from weft.sharding.current import current_mesh
 from weft.sharding.device import Device
 from weft.sharding.layout import Format
@@ -136,7 +136,7 @@ def place_argument(leaf: Any, sharding: Sharding, caller: str, name: str) -> Any
     alone = isinstance(sharding, SingleDeviceSharding)  # the call brings arrays of other devices there
     if type(array) is ShardedArray or (type(array) is PlacedArray and array.committed and not alone):
         check_where(array.sharding, sharding, aval, caller, name)
-    return leaf if alone else resharded(array, sharding)
+    return leaf if alone else reshard_array(array, sharding)
 
 
 def check_where(now: Sharding | None, wanted: Sharding, aval: Any, caller: str, name: str) -> None:
@@ -194,7 +194,7 @@ def single_device(shardings: Any, caller: str) -> Device | None:
 def constrain(x: Any, sharding: Sharding) -> Any:
     """Reshard an array with values; constrain a traced value, or change its type."""
     if not isinstance(x, Tracer) and context.trace is EVALUATION:
-        return resharded(as_array(x), sharding)
+        return reshard_array(as_array(x), sharding)
     if isinstance(sharding, SingleDeviceSharding):
         return device_put_primitive(x, device=sharding.device, source=None)
     return reshard_traced(with_aval(x), sharding)  # type: ignore[arg-type]
@@ -347,7 +347,7 @@ def cast_result(x: Any, sharding: NamedSharding, caller: str) -> Any:
     check_sharding(sharding, aval.shape, f"{caller}: the result, {aval.short()},")
     sharding = with_all_entries(sharding, aval.ndim)
     if not isinstance(x, Tracer) and context.trace is EVALUATION:
-        return resharded(as_array(x), sharding)
+        return reshard_array(as_array(x), sharding)
     return reshard_primitive(x, sharding=sharding, source=aval.explicit_sharding)
 
 
@@ -356,7 +356,7 @@ def split_like(x: Any, a: Array) -> Any:
     if context.trace is not EVALUATION:
         sharding = a.aval.explicit_sharding
         return x if sharding is None else cast_result(x, sharding, "An array")
-    return resharded(as_array(x), a.sharding) if type(a) is ShardedArray else x
+    return reshard_array(as_array(x), a.sharding) if type(a) is ShardedArray else x
 
 
 def reshard(xs: Any, out_shardings: Any) -> Any:

@@ -22,7 +22,7 @@ from weft.ir.at_sizes import AtSizes, JaxprAtSizes
 from weft.ir.jaxpr import Jaxpr, constants_to_arguments
 from weft.runtime import spmd
 from weft.runtime.array import ConcreteArray, lift
-from weft.runtime.placing import uncommitted
+from weft.runtime.placing import uncommit
 from weft.sharding.mesh import Mesh
 
 
@@ -110,7 +110,7 @@ class StagedFunction:
 
     def find_mesh(self, operands: Sequence[Any]) -> Mesh | None:
         """Return the mesh that a call with these operands runs on, or None if it runs on one device."""
-        return spmd.mesh_of(self.jaxpr, operands, names=self.operand_names)
+        return spmd.find_mesh(self.jaxpr, operands, names=self.operand_names)
 
     def compile_for_mesh(self, operands: Sequence[Any], mesh: Mesh, shardings: Any = None) -> spmd.SpmdProgram:
         """Return the program for a mesh, compiled at the first call; raise if it exceeds the contract."""
@@ -139,7 +139,7 @@ def _constant(value: Any) -> Any:
     """Return a constant as it is stored: writeable NumPy arrays are copied, since the caller may change them later."""
     if isinstance(value, np.ndarray) and value.flags.writeable and value.dtype != float0:
         return lift(value)
-    return uncommitted(value)
+    return uncommit(value)
 
 
 def warn_of_constants(name: str, constants: Sequence[Any]) -> None:

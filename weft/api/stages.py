@@ -21,9 +21,9 @@ from weft.ir.types import ArrayType, RefType, ShapeDtypeStruct, get_aval, is_val
 from weft.primitives.control.call import jit as jit_primitive
 from weft.runtime.device import default_device
 from weft.runtime.evaluate import donate
-from weft.runtime.execute import executable_of
+from weft.runtime.execute import get_executable
 from weft.runtime.held import HeldArray
-from weft.runtime.spmd import SpmdProgram, mesh_of, run
+from weft.runtime.spmd import SpmdProgram, find_mesh, run
 from weft.sharding import Sharding, SingleDeviceSharding
 from weft.sharding.device import Device
 from weft.sharding.layout import Format, Layout
@@ -168,7 +168,7 @@ class Traced:
 
     def _partitioned(self) -> SpmdProgram | None:
         """Return the program for a mesh, or None if no argument is sharded over one and the function names none."""
-        mesh = mesh_of(self._jaxpr, (), self._shardings, self._operand_names)
+        mesh = find_mesh(self._jaxpr, (), self._shardings, self._operand_names)
         if mesh is None:
             return None
         result: SpmdProgram | None = self._staged.compile_for_mesh([None] * len(self._shardings), mesh, self._shardings)
@@ -306,7 +306,7 @@ class Compiled(Stage):
         if self._partitioned is not None:
             self._executable = self._partitioned.executable.executable
         else:
-            self._executable = executable_of(traced._jaxpr, traced._params.get("donated", ()), self._device)
+            self._executable = get_executable(traced._jaxpr, traced._params.get("donated", ()), self._device)
 
     @property
     def communication(self) -> Communication:

@@ -22,10 +22,10 @@ from weft.checkpointing.index import ArrayEntry, Box, Index
 from weft.checkpointing.saving import box_from_slices
 from weft.checkpointing.source import Directory, Source
 from weft.ir.types import ShapeDtypeStruct, array_type
-from weft.runtime.array import ConcreteArray, copied
+from weft.runtime.array import ConcreteArray, copy_array
 from weft.runtime.device import Placement, default_placement
-from weft.runtime.padding import padded
-from weft.runtime.sharded import ShardedArray, assembled, check_devices, on_device, placed_type
+from weft.runtime.padding import pad
+from weft.runtime.sharded import ShardedArray, assemble, check_devices, on_device, type_with_sharding
 from weft.sharding.device import Device
 from weft.sharding.mesh import AbstractMesh
 from weft.sharding.shardings import NamedSharding, Sharding, SingleDeviceSharding
@@ -210,16 +210,16 @@ def _place(entry: ArrayEntry, where: Any, kind: type, read: Callable[[Box], np.n
         return value if value.flags.writeable else value.copy()
     aval = array_type(entry.shape, entry.dtype, entry.weak_type)
     if isinstance(where, Placement):
-        return copied(read(entry.box), aval, where)
+        return copy_array(read(entry.box), aval, where)
     slices = where.addressable_devices_indices_map(entry.shape)
     by_box: dict[Box, list[Device]] = {}
     for device, index in slices.items():
         by_box.setdefault(box_from_slices(index, entry.shape), []).append(device)
     parts: dict[Device, ConcreteArray] = {}
     for box, devices in by_box.items():
-        value = padded(read(box), where.shard_shape(entry.shape))
+        value = pad(read(box), where.shard_shape(entry.shape))
         parts |= {device: on_device(value, aval, device) for device in devices}
-    return assembled(aval, where, [parts[device] for device in slices])
+    return assemble(aval, where, [parts[device] for device in slices])
 
 
 def _destination(leaf: Any, asked: Any, numpy: bool) -> Any:
@@ -255,7 +255,7 @@ def _refusal(entry: ArrayEntry, where: Any) -> str | None:
     if isinstance(where, Sharding):
         try:
             check_devices(where)
-            placed_type(array_type(entry.shape, entry.dtype), where)
+            type_with_sharding(array_type(entry.shape, entry.dtype), where)
         except ArgumentError as error:
             return f"{error.what} ({error.received})"
     return None

@@ -27,7 +27,7 @@ from weft.runtime.held import HeldArray
 from weft.runtime.processes.agreement import compare
 from weft.runtime.sharded import (
     ShardedArray,
-    gathered_value,
+    gather_value,
     make_array_from_single_device_arrays,
     split,
 )
@@ -79,7 +79,7 @@ def _gather_leaf(tiled: bool, leaf: Any) -> np.ndarray:
             )
         if leaf.is_fully_replicated:
             return np.asarray(leaf)
-        return gathered_value(leaf, range(_world.current().size))
+        return gather_value(leaf, range(_world.current().size))
     values = _gather_values("process_allgather", _host_array(leaf))
     return np.concatenate(values) if tiled and values[0].ndim else np.stack(values)
 

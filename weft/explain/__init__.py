@@ -24,7 +24,7 @@ from weft.base.publish import suggest as _suggest
 from weft.explain.collect import Collector
 from weft.explain.measure import measure, measure_calls
 from weft.explain.page import page
-from weft.runtime.device import default_device, placement_of
+from weft.runtime.device import default_device, get_placement
 from weft.runtime.execution_backend import execution_backend
 
 __all__ = ["Explanation", "explain"]
@@ -76,7 +76,7 @@ def explain(
         donated = traced._params.get("donated", ())
         device = compiled._device or default_device()
         if compiled._partitioned is None:
-            measured = measure(executable, values, donated, placement_of(device, True))
+            measured = measure(executable, values, donated, get_placement(device, True))
         else:
             measured = measure_calls(
                 compiled, args, kwargs, bool(executable.compilation.traced.effects or any(donated))

@@ -41,7 +41,7 @@ from weft.ir.types import ArrayType, ShapeDtypeStruct, get_aval
 from weft.ir.verifier import verify
 from weft.runtime.device import default_device
 from weft.runtime.platforms import target_name, target_names
-from weft.runtime.spmd import mesh_of, result_shardings
+from weft.runtime.spmd import find_mesh, result_shardings
 from weft.sharding.device import Device
 from weft.sharding.mesh import Mesh
 from weft.sharding.shardings import NamedSharding
@@ -472,7 +472,7 @@ def _get_placement(traced: Traced, jaxpr: Jaxpr, in_avals: Sequence[Any]) -> Any
     devices = find_devices(jaxpr, ins)
     if not devices:
         return (), (), ()
-    mesh = mesh_of(jaxpr, (), ins)
+    mesh = find_mesh(jaxpr, (), ins)
     said = [None] * len(jaxpr.outvars) if mesh is None else result_shardings(jaxpr, mesh)
     present = iter(s or getattr(v.aval, "explicit_sharding", None) for s, v in zip(said, jaxpr.outvars, strict=True))
     return devices, ins, tuple(None if is_empty(t) else next(present) for t in traced._out_types)

@@ -38,9 +38,9 @@ from weft.numpy.util import (
 from weft.primitives.elementwise.convert import convert_element_type
 from weft.primitives.movement.shape import broadcast_in_dim
 from weft.primitives.movement.size import size_value
-from weft.runtime.array import ConcreteArray, PlacedArray, from_numpy, full_of, put
+from weft.runtime.array import ConcreteArray, PlacedArray, broadcast_copy, from_numpy, put
 from weft.runtime.borrowing import from_device, from_host
-from weft.runtime.device import devices, placement_of
+from weft.runtime.device import devices, get_placement
 from weft.sharding import NamedSharding, PartitionSpec, Sharding
 from weft.sharding.current import current_mesh
 from weft.sharding.device import Device
@@ -327,8 +327,8 @@ def full_array(shape: tuple[Any, ...], value: Any, dtype: Any, weak: bool = Fals
     scalar = cast(value, dtype, weak)
     known = is_concrete(scalar) and type(scalar) is not PlacedArray
     if is_eager() and known and not any(isinstance(d, Expression) for d in shape):
-        placement = placement_of(device, True) if isinstance(device, Device) and device in devices() else None
-        return full_of(np.asarray(scalar), array_type(shape, dtype, weak), placement)
+        placement = get_placement(device, True) if isinstance(device, Device) and device in devices() else None
+        return broadcast_copy(np.asarray(scalar), array_type(shape, dtype, weak), placement)
     return broadcast_in_dim(scalar, shape=shape, broadcast_dimensions=()) if shape else ensure_array(scalar)
 
 

@@ -39,7 +39,7 @@ from weft.plan.times import equation_seconds, get_step_timer
 from weft.runtime.device import CPU
 from weft.runtime.execution_backend import execution_backend
 from weft.runtime.memory_backend import memory_backend
-from weft.runtime.spmd import stored_arguments
+from weft.runtime.spmd import find_stored_arguments
 from weft.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 from weft.sharding.spec import spec_dims
 
@@ -192,7 +192,7 @@ class Staged:
 
     def partition_for(self, in_dims: Sequence[Any], out_dims: Sequence[Any]) -> Partitioned:
         """Partition the function for arguments and results with these axes."""
-        stored, outs = stored_arguments(self.whole, in_dims, out_dims, self.donated)
+        stored, outs = find_stored_arguments(self.whole, in_dims, out_dims, self.donated)
         return partition(self.jaxpr, self.sizes, in_dims, outs, stored, self.names, options=get_compile_options())
 
     def plan(self, split: Partitioned, machine: Machine, started: float) -> Plan:

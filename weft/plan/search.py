@@ -23,7 +23,7 @@ from weft.ir.jaxpr import Jaxpr, Var
 from weft.ir.types import ArrayType
 from weft.plan import Plan, Staged, communication_seconds, estimate, local_bytes
 from weft.plan.machine import Machine, get_machine
-from weft.runtime.spmd import state_of
+from weft.runtime.spmd import find_state
 from weft.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
 # For each argument: the dimension that each axis of the mesh splits, or None.
@@ -122,7 +122,7 @@ class Space:
         self.types = staged.in_types
         # The largest axis first: its choices matter most.
         self.axes = sorted(staged.sizes, key=lambda a: -staged.sizes[a])
-        state = set(state_of(staged.whole).values())
+        state = set(find_state(staged.whole).values())
         self.is_state = [i in state or bool(staged.donated and staged.donated[i]) for i in range(len(self.types))]
         self.known: dict[Candidate, Cost] = {}
 

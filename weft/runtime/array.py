@@ -15,7 +15,7 @@ from weft.ir.context import EVALUATION, context
 from weft.ir.types import ArrayType, array_type, get_aval
 from weft.runtime.device import HOME, Placement, default_placement
 from weft.runtime.dlpack import is_exchanged, to_device_capsule
-from weft.runtime.guards import transferred
+from weft.runtime.guards import check_transfer
 from weft.runtime.held import HeldArray
 from weft.runtime.memory_backend import Allocation
 from weft.runtime.promise import Promise
@@ -56,7 +56,7 @@ class ConcreteArray(HeldArray):
             aval = self.aval
             dtype = dtypes.storage(aval.dtype)
             if not self._placement.memory_backend.reads_host:
-                transferred("device_to_host", aval.short())
+                check_transfer("device_to_host", aval.short())
             copy = self._placement.memory_backend.copy_to_host
             buffer = self._buffer = copy(self._memory, self._pointer, aval.shape, dtype)
         return buffer
@@ -283,12 +283,12 @@ class ConcreteArray(HeldArray):
     def __copy__(self) -> ConcreteArray:
         if not self._placement.memory_backend.reads_host:
             return put(self, self._placement, may_alias=False)
-        return adopted(self._value, self.aval, self._placement)  # deleting one leaves the other
+        return adopt_array(self._value, self.aval, self._placement)  # deleting one leaves the other
 
     def __deepcopy__(self, memo: Any) -> ConcreteArray:
         if not self._placement.memory_backend.reads_host:
             return put(self, self._placement, may_alias=False)
-        return adopted(self._value.copy(), self.aval, self._placement)
+        return adopt_array(self._value.copy(), self.aval, self._placement)
 
 
 class PlacedArray(ConcreteArray):
@@ -312,7 +312,7 @@ def array_at(
     return PlacedArray(buffer, aval, memory, pointer, placement)
 
 
-def adopted(value: np.ndarray, aval: ArrayType, placement: Placement) -> ConcreteArray:
+def adopt_array(value: np.ndarray, aval: ArrayType, placement: Placement) -> ConcreteArray:
     """Return an array with the elements of a NumPy array that is never written again."""
     buffer, memory, pointer = placement.memory_backend.adopt(value, placement.device)
     return array_at(placement, buffer, aval, memory, pointer)
@@ -327,7 +327,7 @@ def put(array: ConcreteArray, placement: Placement, may_alias: bool = True) -> C
             array._raise_deleted()
         return array_at(placement, array._buffer, array.aval, array._memory, array._pointer)
     if array._placement.memory_backend is not placement.memory_backend:
-        return copied(array._value, array.aval, placement)
+        return copy_array(array._value, array.aval, placement)
     buffer, memory, pointer = placement.memory_backend.copy_between(array, placement.device)
     return array_at(placement, buffer, array.aval, memory, pointer)
 
@@ -338,7 +338,7 @@ def _rebuild(buffer: np.ndarray, aval: ArrayType) -> ConcreteArray:
 
 def wrap(buffer: Any, aval: ArrayType) -> ConcreteArray:
     """Return an array over a buffer that is never written again, on the default device."""
-    return adopted(np.asarray(buffer), aval, default_placement())
+    return adopt_array(np.asarray(buffer), aval, default_placement())
 
 
 def from_numpy(
@@ -351,18 +351,18 @@ def from_numpy(
     converted = conversion.canonical_array(value)
     aval = array_type(converted.shape, converted.dtype, weak_type)
     if config.transfer_guard_host_to_device != "allow" and context.trace is EVALUATION:  # else it is a constant
-        transferred("host_to_device", aval.short())
+        check_transfer("host_to_device", aval.short())
     placement = default_placement() if placement is None else placement
-    return (copied if copy and converted is value else adopted)(converted, aval, placement)
+    return (copy_array if copy and converted is value else adopt_array)(converted, aval, placement)
 
 
-def copied(value: np.ndarray, aval: ArrayType, placement: Placement) -> ConcreteArray:
+def copy_array(value: np.ndarray, aval: ArrayType, placement: Placement) -> ConcreteArray:
     """Return an array over a copy of a NumPy array."""
     buffer, memory, pointer = placement.memory_backend.copy_from_host(value, value.shape, placement.device)
     return array_at(placement, buffer, aval, memory, pointer)
 
 
-def full_of(value: np.ndarray, aval: ArrayType, placement: Placement | None = None) -> ConcreteArray:
+def broadcast_copy(value: np.ndarray, aval: ArrayType, placement: Placement | None = None) -> ConcreteArray:
     """Return an array of a type with the elements of a NumPy array, broadcast to its shape.
 
     The memory is allocated as for results of programs (vectors do not straddle cache lines), at a placement (default:
@@ -382,5 +382,5 @@ def lift(value: Any, aval: ArrayType | None = None) -> ConcreteArray:
     assert isinstance(found, ArrayType)
     converted = conversion.canonical_array(value)
     if converted is value and converted.flags.writeable:  # the caller may write to it later
-        return copied(converted, found, default_placement())
-    return adopted(converted, found, default_placement())
+        return copy_array(converted, found, default_placement())
+    return adopt_array(converted, found, default_placement())

@@ -13,7 +13,7 @@ from weft.ir.types import array_type
 from weft.primitives.elementwise.convert import convert_element_type
 from weft.primitives.movement.shape import transpose
 from weft.runtime.array import ConcreteArray, array_at, put
-from weft.runtime.device import local_devices, placement_of
+from weft.runtime.device import get_placement, local_devices
 from weft.runtime.dlpack import CPU_DEVICE, from_capsule
 from weft.runtime.memory_backend import memory_backends
 
@@ -56,7 +56,7 @@ def from_device(external: Any, copy: bool | None = None) -> ConcreteArray:
             received=f"an array on {platform.upper()} {index}",
             fix="weft.distributed.initialize(local_device_ids=[...]) with this GPU, or copy it to the host first",
         )
-    placement = placement_of(device, True)
+    placement = get_placement(device, True)
     value = from_capsule(external, backend.get_stream(device))
     axes = sorted(range(value.ndim), key=lambda axis: (-value.strides[axis], axis))
     stored = value if value.flags.c_contiguous else value.transpose(axes)

@@ -110,7 +110,7 @@ _placements: dict[tuple[Device, bool], Placement] = {}
 _lock = held(threading.RLock())
 
 
-def placement_of(device: Device, committed: bool) -> Placement:
+def get_placement(device: Device, committed: bool) -> Placement:
     """Return the placement on a device."""
     key = (device, committed)
     found = _placements.get(key)
@@ -122,9 +122,9 @@ def placement_of(device: Device, committed: bool) -> Placement:
 
 set_memory_statistics(lambda device: memory_backend(device).memory(known(device)).statistics())
 # The placement of arrays in programs that name no devices.
-HOME = placement_of(CPU, False)
+HOME = get_placement(CPU, False)
 
 
 def default_placement() -> Placement:
     """Return the placement of results without an operand that is committed to a device."""
-    return HOME if config.default_device is None else placement_of(default_device(), False)
+    return HOME if config.default_device is None else get_placement(default_device(), False)

@@ -72,7 +72,7 @@ def to_capsule(value: np.ndarray, **options: Any) -> Any:
     if code is None:
         return value.__dlpack__(**options)
     capsule = value.view(f"u{value.dtype.itemsize}").__dlpack__(**options)
-    _tensor_of(capsule).code = code
+    _get_tensor(capsule).code = code
     return capsule
 
 
@@ -86,7 +86,7 @@ def to_device_capsule(
     size = math.prod(shape) * dtype.itemsize
     memory = np.asarray(_Memory(address, size, bool(options), holder))
     capsule = to_capsule(memory.view(dtype).reshape(shape), **options)
-    tensor = _tensor_of(capsule)
+    tensor = _get_tensor(capsule)
     tensor.device_type, tensor.device_id = device
     return capsule
 
@@ -127,7 +127,7 @@ class _Integers:
 
     def __dlpack__(self, **options: Any) -> Any:
         capsule = self._external.__dlpack__(**options)
-        tensor = _tensor_of(capsule)
+        tensor = _get_tensor(capsule)
         for name, code in CODES.items():
             if tensor.code == code and tensor.lanes == 1:
                 self.dtype = dtypes.storage(dtypes.as_dtype(name))
@@ -150,12 +150,12 @@ class _AtAddresses(_Integers):
             capsule = super().__dlpack__(stream=self._stream, max_version=max_version)
         except TypeError:  # a library without versioned capsules
             capsule = super().__dlpack__(stream=self._stream)
-        tensor = _tensor_of(capsule)
+        tensor = _get_tensor(capsule)
         tensor.device_type, tensor.device_id = CPU_DEVICE
         return capsule
 
 
-def _tensor_of(capsule: Any) -> _Tensor:
+def _get_tensor(capsule: Any) -> _Tensor:
     """Return the tensor of a capsule, as a mutable structure."""
     address = capsule_address(capsule)
     if capsule_name(capsule) == b"dltensor_versioned":

@@ -21,7 +21,7 @@ from weft.ir.types import ArrayType, Type, array_type
 from weft.primitives.elementwise.elementwise import Elementwise
 from weft.primitives.families import SumOfProducts
 from weft.runtime.device import Placement
-from weft.runtime.execute import executable_of, flat_executable, program_of
+from weft.runtime.execute import flat_executable, get_equation_jaxpr, get_executable
 from weft.runtime.execution_backend import execution_backend
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def _program_run(
     """Compile a program of one equation, whose operands have the types `shapes`."""
     # `evaluate` checks the results of eager operations itself, since it has their source line.
     with overrides(debug_nans=False, debug_infs=False, checks="off"):
-        executable = executable_of(program_of(primitive, shapes, params), device=placement.device)
+        executable = get_executable(get_equation_jaxpr(primitive, shapes, params), device=placement.device)
     return execution_backend(placement.device).eager_call(executable, types, results, placement)
 
 
@@ -91,5 +91,5 @@ def _flat_run(
     shapes = [array_type((compilation.FLAT_LENGTH,) if t.shape or scalar else (), t.dtype) for t in types]
     size = math.prod(results[0].shape)
     with overrides(debug_nans=False, debug_infs=False, checks="off"):
-        executable = flat_executable(program_of(primitive, shapes, params), size >= SHARED, placement.device)
+        executable = flat_executable(get_equation_jaxpr(primitive, shapes, params), size >= SHARED, placement.device)
     return execution_backend(placement.device).eager_call(executable, types, results, placement, size)

@@ -32,14 +32,14 @@ from weft.ir.staged import infer_type, raise_with_names
 from weft.ir.types import ArrayType, ShapeDtypeStruct, Type, get_aval
 from weft.primitives.control.call import jit
 from weft.runtime import guards, spmd
-from weft.runtime.array import ConcreteArray, PlacedArray, adopted, put
-from weft.runtime.device import HOME, Placement, default_placement, placement_of
+from weft.runtime.array import ConcreteArray, PlacedArray, adopt_array, put
+from weft.runtime.device import HOME, Placement, default_placement, get_placement
 from weft.runtime.eager import Run, native_run
-from weft.runtime.execute import array_bytes, executable_of, is_compiled, jaxpr_of, memory_taken
+from weft.runtime.execute import array_bytes, get_call_jaxpr, get_executable, is_compiled, memory_taken
 from weft.runtime.held import HeldArray
 from weft.runtime.memory import out_of_memory
-from weft.runtime.placing import check_on_mesh, common_placement, on_device_of, used_arguments
-from weft.runtime.sharded import ShardedArray, resharded
+from weft.runtime.placing import check_on_mesh, common_placement, put_on_device, used_arguments
+from weft.runtime.sharded import ShardedArray, reshard_array
 from weft.sharding.device import Device
 from weft.sharding.shardings import Sharding
 from weft.trace.operands import describe_operands
@@ -110,13 +110,13 @@ class Plan:
 
 def _moving(where: Device | Sharding, aval: Type) -> Run:
     """Return a function that copies one array to a device or reshards it."""
-    placement = placement_of(where, True) if isinstance(where, Device) else None
+    placement = get_placement(where, True) if isinstance(where, Device) else None
 
     def run(args: Sequence[Any]) -> list[Any]:
         (a,) = args
         if not isinstance(a, ConcreteArray):
-            a = adopted(np.array(a), aval, default_placement())  # type: ignore[arg-type]
-        return [put(a, placement) if placement is not None else resharded(a, where)]  # type: ignore[arg-type]
+            a = adopt_array(np.array(a), aval, default_placement())  # type: ignore[arg-type]
+        return [put(a, placement) if placement is not None else reshard_array(a, where)]  # type: ignore[arg-type]
 
     return run
 
@@ -126,7 +126,7 @@ def _moving(where: Device | Sharding, aval: Type) -> Run:
 _plans: Memo[Any, Plan] = Memo(4096)
 
 
-def plan_of(primitive: Primitive, types: Sequence[Type], params: Params, placement: Placement | None) -> Plan:
+def find_plan(primitive: Primitive, types: Sequence[Type], params: Params, placement: Placement | None) -> Plan:
     """Return the plan of an operation, cached if its parameters are hashable.
 
     `placement` is None if no operand is committed.
@@ -165,7 +165,7 @@ def evaluate(primitive: Primitive, args: Sequence[Any], params: Params) -> list[
     else:
         if placement is not None:
             placement = common_placement(args, primitive.name, "operand {}".format)
-        plan = plan_of(primitive, types, params, placement)
+        plan = find_plan(primitive, types, params, placement)
         run = plan.run
         if plan.guarded:
             guards.check_call(primitive.name, args, plan.placement.device, with_scalars=False)
@@ -187,7 +187,7 @@ def evaluate(primitive: Primitive, args: Sequence[Any], params: Params) -> list[
 _sharded_programs: Memo[Any, spmd.SpmdProgram] = Memo(1024)
 
 
-def sharded_key(primitive: Primitive, args: Sequence[Any], params: Params) -> Any:
+def make_sharded_key(primitive: Primitive, args: Sequence[Any], params: Params) -> Any:
     """Return the cache key of an operation with sharded operands.
 
     It has the operation, the settings (including the mesh that is set), the type and sharding of each operand and the
@@ -207,7 +207,7 @@ def sharded_key(primitive: Primitive, args: Sequence[Any], params: Params) -> An
 def evaluate_sharded(primitive: Primitive, args: Sequence[Any], params: Params) -> list[Any]:
     """Evaluate an operation with sharded operands: on their mesh, or gathered if it moves data to a device."""
     try:
-        key = sharded_key(primitive, args, params)
+        key = make_sharded_key(primitive, args, params)
         program = _sharded_programs.get(key)
     except TypeError:  # unhashable parameters
         key = program = None
@@ -216,19 +216,19 @@ def evaluate_sharded(primitive: Primitive, args: Sequence[Any], params: Params) 
     types = [get_aval(a) for a in args]
     where = primitive.destination(params)
     if isinstance(primitive, Resharding):
-        return [resharded(args[0], where)]  # type: ignore[arg-type]
+        return [reshard_array(args[0], where)]  # type: ignore[arg-type]
     if where is None:
         try:
-            jaxpr = jaxpr_of(primitive, types, params)
+            jaxpr = get_call_jaxpr(primitive, types, params)
         except ShardingTypeError:
             raise_with_names(primitive, types, params, describe_operands(args))
             raise
-        mesh = spmd.mesh_of(jaxpr, args)
+        mesh = spmd.find_mesh(jaxpr, args)
         if mesh is not None:
             check_on_mesh(args, mesh, primitive.name, "operand {}".format)
             program = spmd.compile_for_mesh(jaxpr, args, mesh)
             return spmd.run(program if key is None else _sharded_programs.keep(key, program), args)
-    return evaluate(primitive, [b.gathered() if type(b) is ShardedArray else b for b in args], params)
+    return evaluate(primitive, [b.gather_to_one_device() if type(b) is ShardedArray else b for b in args], params)
 
 
 def evaluate_by_numpy(
@@ -240,7 +240,7 @@ def evaluate_by_numpy(
     """
     placement = plan.placement
     if may_copy or placement is not HOME:
-        args = on_device_of(args, placement)  # the results may be views of them
+        args = put_on_device(args, placement)  # the results may be views of them
     arrays = [storage(a, t) for a, t in zip(args, plan.types, strict=True)]
     before, context.trace = context.trace, EVALUATION
     try:
@@ -257,13 +257,13 @@ def evaluate_by_numpy(
         context.trace = before
     results = out if primitive.multiple_results else (out,)
     if any(type(a) is np.ndarray and a.flags.writeable for a in args):
-        results = [detached(r, args) for r in results]
+        results = [detach(r, args) for r in results]
     if checks_for_nans():
         check_finite(primitive, params, results, user_location())
     pairs = zip(results, plan.results, strict=True)
     if placement is HOME:
         return [ConcreteArray(np.asarray(r), t) if isinstance(t, ArrayType) else r for r, t in pairs]
-    return [adopted(np.asarray(r), t, placement) if isinstance(t, ArrayType) else r for r, t in pairs]
+    return [adopt_array(np.asarray(r), t, placement) if isinstance(t, ArrayType) else r for r, t in pairs]
 
 
 def evaluate_programs(primitive: HigherOrder, args: Sequence[Any], types: Sequence[Type], params: Params) -> list[Any]:
@@ -279,10 +279,10 @@ def evaluate_programs(primitive: HigherOrder, args: Sequence[Any], types: Sequen
     donated = params.get("donated", ())
     if donated:
         check_donated_once(args, donated)
-    jaxpr = jaxpr_of(primitive, types, params)
+    jaxpr = get_call_jaxpr(primitive, types, params)
     mesh = None
     if primitive.staged_alone or any(type(a) is ShardedArray for a in args):
-        mesh = spmd.mesh_of(jaxpr, args)
+        mesh = spmd.find_mesh(jaxpr, args)
     if mesh is not None:
         check_on_mesh(args, mesh, primitive.name, "operand {}".format, used_arguments(jaxpr))
         return run_on_mesh(spmd.compile_for_mesh(jaxpr, args, mesh, donated), args, donated)
@@ -341,7 +341,7 @@ def run_on_device(
     before, context.trace = context.trace, EVALUATION
     try:
         with np.errstate(all="ignore"):  # also while constants are folded
-            results = executable_of(jaxpr, donated, placement.device)(arrays, give, placement)
+            results = get_executable(jaxpr, donated, placement.device)(arrays, give, placement)
     finally:
         context.trace = before
     if donated:
@@ -349,7 +349,7 @@ def run_on_device(
     return results
 
 
-def detached(result: Any, args: Sequence[Any]) -> Any:
+def detach(result: Any, args: Sequence[Any]) -> Any:
     """Return a result that shares no memory with the caller's writeable NumPy arrays."""
     for a in args:
         if (

@@ -47,7 +47,7 @@ def is_compiled(primitive: HigherOrder) -> bool:
     return primitive.staged_alone or isinstance(primitive, ControlFlow)
 
 
-def executable_of(
+def get_executable(
     jaxpr: Jaxpr,
     donated: tuple[bool, ...] = (),
     device: Device | None = None,
@@ -186,12 +186,12 @@ def record_compilation(jaxpr: Jaxpr, cost: CompileCost) -> None:
         logger.warning("%s", f"Finished compiling {jaxpr.name or 'a program'} in {cost}{at}")
 
 
-def jaxpr_of(primitive: Primitive, types: Sequence[Type], params: Params) -> Jaxpr:
+def get_call_jaxpr(primitive: Primitive, types: Sequence[Type], params: Params) -> Jaxpr:
     """Return the jaxpr of a `jit` call, or a jaxpr with an operation as its only equation."""
-    return params["jaxpr"] if primitive is jit else program_of(primitive, types, params)
+    return params["jaxpr"] if primitive is jit else get_equation_jaxpr(primitive, types, params)
 
 
-def program_of(primitive: Primitive, types: Sequence[Type], params: Params) -> Jaxpr:
+def get_equation_jaxpr(primitive: Primitive, types: Sequence[Type], params: Params) -> Jaxpr:
     """Return a jaxpr of one equation; equal operations share it."""
     try:
         key = (primitive, tuple(types), params_key(params))

@@ -58,7 +58,7 @@ def are_on() -> bool:
     )
 
 
-def transferred(direction: str, what: str) -> None:
+def check_transfer(direction: str, what: str) -> None:
     """Report a transfer to the guard of its direction, which may raise or log."""
     level = getattr(config, f"transfer_guard_{direction}")
     if level == "allow" or (_explicit.now and not level.endswith("_explicit")):
@@ -97,6 +97,6 @@ def check_call(name: str, operands: Sequence[Any], device: Device, with_scalars:
         if isinstance(operand, HeldArray):
             there = getattr(operand, "device", None)
             if isinstance(there, Device) and there != device:
-                transferred("device_to_device", f"{operand.aval.short()} from {there!r} to {device!r} for {name}")
+                check_transfer("device_to_device", f"{operand.aval.short()} from {there!r} to {device!r} for {name}")
         elif with_scalars or np.ndim(operand):
-            transferred("host_to_device", f"{get_aval(operand).short()}, an operand of {name}")
+            check_transfer("host_to_device", f"{get_aval(operand).short()}, an operand of {name}")

@@ -10,8 +10,8 @@ import numpy as np
 from weft.base import dtypes
 from weft.base.memo import Memo
 from weft.ir.types import ArrayType
-from weft.runtime.device import Placement, placement_of
-from weft.runtime.padding import padded
+from weft.runtime.device import Placement, get_placement
+from weft.runtime.padding import pad
 from weft.sharding.device import is_addressable
 from weft.sharding.shardings import Sharding
 
@@ -33,9 +33,9 @@ class Layout(NamedTuple):
     part_bytes: int
     offsets: tuple[int, ...] | None
 
-    def padded(self, part: np.ndarray) -> np.ndarray:
+    def pad_shard(self, part: np.ndarray) -> np.ndarray:
         """Pad a shard that was cut out of the array to the shape that it has in memory."""
-        return padded(part, self.part_shape)
+        return pad(part, self.part_shape)
 
     @property
     def bytes(self) -> int:
@@ -46,7 +46,7 @@ class Layout(NamedTuple):
 _layouts: Memo[tuple[ArrayType, Sharding], Layout] = Memo(1024)
 
 
-def layout_of(aval: ArrayType, sharding: Sharding) -> Layout:
+def get_layout(aval: ArrayType, sharding: Sharding) -> Layout:
     """Return the layout of arrays of a type with a sharding."""
     found = _layouts.get((aval, sharding))
     return found or _layouts.keep((aval, sharding), _layout(aval, sharding))
@@ -74,7 +74,7 @@ def _layout(aval: ArrayType, sharding: Sharding) -> Layout:
     return Layout(
         shape,
         dtype,
-        tuple(placement_of(device, True) for device in here),
+        tuple(get_placement(device, True) for device in here),
         tuple(here.values()),
         tuple(firsts[bound] for bound in bounds),
         part_shape,

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 
 from weft.ir.types import array_type
-from weft.runtime.array import ConcreteArray, adopted
+from weft.runtime.array import ConcreteArray, adopt_array
 from weft.sharding.device import is_addressable
 from weft.sharding.shardings import Index, Sharding
 
 
-def padded(value: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+def pad(value: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     """Pad a shard to the shape that it has in memory.
 
     The padding repeats elements of the shard, or is zero if it has none, so that programs compute nothing unusual
@@ -33,12 +33,12 @@ def padded(value: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     return value
 
 
-def ended(part: ConcreteArray, shape: tuple[int, ...]) -> ConcreteArray:
+def strip_padding(part: ConcreteArray, shape: tuple[int, ...]) -> ConcreteArray:
     """Return a view of a padded shard without its padding."""
     if part.shape == shape:
         return part
     value = part._value[tuple(map(slice, shape))]
-    return adopted(value, array_type(shape, part.dtype, part.aval.weak_type), part._placement)
+    return adopt_array(value, array_type(shape, part.dtype, part.aval.weak_type), part._placement)
 
 
 def index_shape(index: Index, shape: Sequence[int]) -> tuple[int, ...]:

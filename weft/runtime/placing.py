@@ -10,7 +10,7 @@ from weft.base.source import user_line
 from weft.ir.at_sizes import general_jaxpr
 from weft.ir.jaxpr import Jaxpr, Var
 from weft.runtime.array import ConcreteArray, PlacedArray, put
-from weft.runtime.device import CPU, Placement, default_placement, placement_of
+from weft.runtime.device import CPU, Placement, default_placement, get_placement
 from weft.sharding.mesh import Mesh
 
 
@@ -71,7 +71,7 @@ def used_arguments(jaxpr: Jaxpr) -> tuple[bool, ...]:
     return jaxpr.memoize("used arguments", find)
 
 
-def on_device_of(operands: Sequence[Any], placement: Placement) -> list[Any]:
+def put_on_device(operands: Sequence[Any], placement: Placement) -> list[Any]:
     """Copy the arrays among operands that are on other devices to the device of a placement."""
     return [
         put(a, placement) if isinstance(a, ConcreteArray) and a._placement.device is not placement.device else a
@@ -79,7 +79,7 @@ def on_device_of(operands: Sequence[Any], placement: Placement) -> list[Any]:
     ]
 
 
-def uncommitted(value: Any) -> Any:
+def uncommit(value: Any) -> Any:
     """Return an uncommitted array over the same memory; other values unchanged.
 
     A constant of a program does not determine where it runs.
@@ -87,5 +87,5 @@ def uncommitted(value: Any) -> Any:
     if type(value) is not PlacedArray:
         return value
     if not value._placement.memory_backend.reads_host:  # its memory is that of its device, and of no other
-        return put(value, placement_of(value._placement.device, False))
+        return put(value, get_placement(value._placement.device, False))
     return ConcreteArray(value._buffer, value.aval, value._memory, value._pointer)

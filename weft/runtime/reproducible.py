@@ -47,7 +47,7 @@ def part_sizes(mesh: Mesh) -> dict[Any, int]:
                     f"devices along {axis!r}.",
                     received=str(mesh),
                     fix=(
-                        f"a mesh with {listed(divisors(count))} devices along {axis!r}",
+                        f"a mesh with {join_alternatives(divisors(count))} devices along {axis!r}",
                         f"reproducible={{{axis!r}: n}}   with a multiple of {sizes[axis]} for n",
                     ),
                     at=user_line(),
@@ -60,7 +60,7 @@ def divisors(count: int) -> list[int]:
     return [n for n in range(1, count + 1) if count % n == 0]
 
 
-def listed(counts: Sequence[int]) -> str:
+def join_alternatives(counts: Sequence[int]) -> str:
     """Format alternatives: `1, 2, 4 or 8`."""
     return " or ".join([", ".join(map(str, counts[:-1])), str(counts[-1])]) if len(counts) > 1 else str(counts[0])
 
@@ -151,13 +151,13 @@ class Shares:
                     device = device * self._counts[a] + position[a] // self._each[a]
                 index = part - device * count
                 if not 0 <= index < count:
-                    self._raise_scattered(name, axes)
+                    self._raise_not_contiguous(name, axes)
                 box.append(slice(index * size, (index + 1) * size))
             boxes.append(tuple(box))
         whole = tuple(n * c for n, c in zip(shape, each, strict=True))
         return Cut(whole, dtypes.storage(part_type.dtype), tuple(boxes), math.prod(each) == 1)
 
-    def _raise_scattered(self, name: str, axes: Sequence[Any]) -> None:
+    def _raise_not_contiguous(self, name: str, axes: Sequence[Any]) -> None:
         several = [a for a in axes if self._each[a] > 1]
         raise ArgumentError(
             f"reproducible is not possible: {name} is split over {', '.join(map(repr, axes))} in one dimension, "

@@ -17,14 +17,14 @@ from weft.base.memo import Memo
 from weft.base.settings import config
 from weft.base.source import Location, user_line
 from weft.ir.types import ArrayType, array_type
-from weft.runtime.array import ConcreteArray, array_at, copied, put, wrap
-from weft.runtime.device import devices, exists, placement_of
+from weft.runtime.array import ConcreteArray, array_at, copy_array, put, wrap
+from weft.runtime.device import devices, exists, get_placement
 from weft.runtime.held import HeldArray
-from weft.runtime.layouts import Layout, layout_of
+from weft.runtime.layouts import Layout, get_layout
 from weft.runtime.memory_backend import memory_backend
-from weft.runtime.padding import ended, padded, shapes_here
+from weft.runtime.padding import pad, shapes_here, strip_padding
 from weft.runtime.processes.moving import Box, exchange_boxes, slice_box
-from weft.runtime.unreduced import first_of_terms, summed_value
+from weft.runtime.unreduced import first_of_terms, sum_value
 from weft.sharding.device import Device, MemorySpace, is_addressable
 from weft.sharding.layout import Shard
 from weft.sharding.mesh import Mesh
@@ -77,7 +77,7 @@ class ShardedArray(HeldArray):
         memory, addresses = self._memory, np.frombuffer(self._addresses or b"", np.int64).tolist()
         own = memory if isinstance(memory, (list, tuple)) else [memory] * len(addresses)
         return tuple(
-            array_at(placement_of(device, True), None, aval, allocation, address)
+            array_at(get_placement(device, True), None, aval, allocation, address)
             for device, allocation, address in zip(
                 filter(is_addressable, self.sharding.device_tuple), own, addresses, strict=True
             )
@@ -111,10 +111,10 @@ class ShardedArray(HeldArray):
                 ),
             )
         if isinstance(self.sharding, NamedSharding) and self.sharding.spec.unreduced:
-            self._whole = summed_value(self)
+            self._whole = sum_value(self)
             return self._whole
         backend = memory_backend(self.sharding.device_tuple[0])
-        self._whole, self._whole_memory = backend.gather(self.addresses(), layout_of(self.aval, self.sharding))
+        self._whole, self._whole_memory = backend.gather(self.addresses(), get_layout(self.aval, self.sharding))
         return self._whole
 
     def owned_memory(self) -> list[Any] | None:
@@ -124,7 +124,7 @@ class ShardedArray(HeldArray):
         """
         return self._memory if type(self._memory) is list and self._parts is None else None
 
-    def gathered(self) -> ConcreteArray:
+    def gather_to_one_device(self) -> ConcreteArray:
         """Return the same elements in one buffer on one device."""
         return ConcreteArray(self._value, self.aval.plain)
 
@@ -194,7 +194,7 @@ class ShardedArray(HeldArray):
         held = self._held
         if self.sharding.is_even(self.aval.shape):
             return held
-        return [ended(p, s) for p, s in zip(held, shapes_here(self.sharding, self.aval.shape), strict=True)]
+        return [strip_padding(p, s) for p, s in zip(held, shapes_here(self.sharding, self.aval.shape), strict=True)]
 
     @property
     def addressable_shards(self) -> list[Shard]:
@@ -275,13 +275,13 @@ def split(array: HeldArray, sharding: NamedSharding) -> ShardedArray:
     if found is None:
         check_devices(sharding)
         sharding.check_compatible_aval(array.shape)
-        placed = placed_type(array.aval, sharding)
-        found = _splits.keep((array.aval, sharding), (placed, layout_of(placed, sharding)))
+        placed = type_with_sharding(array.aval, sharding)
+        found = _splits.keep((array.aval, sharding), (placed, get_layout(placed, sharding)))
     aval, layout = found
     if isinstance(array, ShardedArray) and array.sharding.is_equivalent_to(sharding, array.ndim):
         return ShardedArray(aval, sharding, array._held)
     if isinstance(array, ShardedArray) and not (array.is_fully_addressable or array.is_fully_replicated):
-        parts = _moved_parts(array, sharding)
+        parts = _exchange_shards(array, sharding)
         return ShardedArray(aval, sharding, [on_device(v, aval, d) for d, v in parts.items()])
     if not layout.placements:
         return ShardedArray(aval, sharding, ())
@@ -292,12 +292,12 @@ def split(array: HeldArray, sharding: NamedSharding) -> ShardedArray:
     if sharding.spec.unreduced:
         shape, first = sharding.shard_shape(aval.shape), first_of_terms(sharding)
         indices = sharding.addressable_devices_indices_map(aval.shape)
-        own = lambda device, i: padded(value[i], shape) if device in first else np.zeros(shape, value.dtype)
+        own = lambda device, i: pad(value[i], shape) if device in first else np.zeros(shape, value.dtype)
         return ShardedArray(aval, sharding, [on_device(own(device, i), aval, device) for device, i in indices.items()])
     return ShardedArray(aval, sharding, None, *layout.placements[0].memory_backend.scatter(value, layout))
 
 
-def resharded(array: HeldArray, sharding: Sharding | None) -> HeldArray:
+def reshard_array(array: HeldArray, sharding: Sharding | None) -> HeldArray:
     """Reshard an array.
 
     None keeps its shards where they are and drops the sharding from its type (unreduced terms are summed). A sharding
@@ -312,8 +312,8 @@ def resharded(array: HeldArray, sharding: Sharding | None) -> HeldArray:
             return ShardedArray(array.aval.plain, compiled, array._held)
         return array
     if not isinstance(sharding, NamedSharding):
-        placement = placement_of(sharding.device_tuple[0], True)
-        return put(array.gathered() if isinstance(array, ShardedArray) else array, placement)  # type: ignore[arg-type]
+        placement = get_placement(sharding.device_tuple[0], True)
+        return put(array.gather_to_one_device() if isinstance(array, ShardedArray) else array, placement)  # type: ignore[arg-type]
     spec = sharding.spec.update(partitions=[None if e is UNCONSTRAINED else e for e in sharding.spec.partitions])
     mesh: Any = sharding.mesh
     if not isinstance(mesh, Mesh):
@@ -325,7 +325,7 @@ def resharded(array: HeldArray, sharding: Sharding | None) -> HeldArray:
     return split(array, NamedSharding(mesh, spec, sharding._kind))
 
 
-def _moved_parts(array: ShardedArray, sharding: NamedSharding) -> dict[Device, np.ndarray]:
+def _exchange_shards(array: ShardedArray, sharding: NamedSharding) -> dict[Device, np.ndarray]:
     """Return the shards of a sharding on devices of this process, from an array with shards in several processes.
 
     The processes send each other the shards they lack. The first term of an unreduced array is all of it, others are
@@ -337,21 +337,21 @@ def _moved_parts(array: ShardedArray, sharding: NamedSharding) -> dict[Device, n
     for device, index in indices.items():
         if device in terms:
             wanted.setdefault(device.process_index, []).append(slice_box(index, array.shape))
-    values = iter(_moved(array, wanted, f"the resharding of {array.aval.short()}"))
+    values = iter(_exchange(array, wanted, f"the resharding of {array.aval.short()}"))
     zeros = np.zeros(shape, dtypes.storage(array.aval.dtype))
-    return {d: padded(next(values), shape) if d in terms else zeros for d in indices if is_addressable(d)}
+    return {d: pad(next(values), shape) if d in terms else zeros for d in indices if is_addressable(d)}
 
 
-def gathered_value(array: ShardedArray, processes: Iterable[int]) -> np.ndarray:
+def gather_value(array: ShardedArray, processes: Iterable[int]) -> np.ndarray:
     """Return all elements of an array with shards in several processes; a collective call of `processes`."""
     everything: Box = tuple((0, size) for size in array.shape)
     wanted = {process: [everything] for process in processes}
-    (whole,) = _moved(array, wanted, f"the gathering of {array.aval.short()}")
+    (whole,) = _exchange(array, wanted, f"the gathering of {array.aval.short()}")
     whole.flags.writeable = False
     return whole
 
 
-def _moved(array: ShardedArray, wanted: dict[int, list[Box]], what: str) -> list[np.ndarray]:
+def _exchange(array: ShardedArray, wanted: dict[int, list[Box]], what: str) -> list[np.ndarray]:
     """Return the boxes that this process wants of an array with shards in several processes."""
     if isinstance(array.sharding, NamedSharding) and array.sharding.spec.unreduced:
         raise ArgumentError(
@@ -374,10 +374,10 @@ def _moved(array: ShardedArray, wanted: dict[int, list[Box]], what: str) -> list
 
 def on_device(value: np.ndarray, aval: ArrayType, device: Device) -> ConcreteArray:
     """Copy a shard to the memory of a device, as an array that is committed to it."""
-    return copied(value, array_type(value.shape, aval.dtype, aval.weak_type), placement_of(device, True))
+    return copy_array(value, array_type(value.shape, aval.dtype, aval.weak_type), get_placement(device, True))
 
 
-def placed_type(aval: ArrayType, sharding: Sharding) -> ArrayType:
+def type_with_sharding(aval: ArrayType, sharding: Sharding) -> ArrayType:
     """Return the type of an array with a sharding, in the memory space of its memory kind."""
     space = MemorySpace.Device if sharding.memory_kind in (None, "device") else MemorySpace.Host
     return array_type(aval.shape, aval.dtype, aval.weak_type, sharding, memory_space=space)
@@ -391,14 +391,14 @@ def check_devices(sharding: Sharding) -> None:
             raise ArgumentError(what, received=repr(sharding), fix=f"some of the {len(devices())} of weft.devices()")
 
 
-def assembled(aval: ArrayType, sharding: Sharding, parts: Sequence[ConcreteArray]) -> HeldArray:
+def assemble(aval: ArrayType, sharding: Sharding, parts: Sequence[ConcreteArray]) -> HeldArray:
     """Assemble an array of a plain type from its shards.
 
     They are committed to their devices, in the order of the mesh, and all of one shape (`padded`).
     """
     if parts and isinstance(sharding, SingleDeviceSharding) and sharding.memory_kind == "device":
         return parts[0]
-    return ShardedArray(placed_type(aval, sharding), sharding, parts)
+    return ShardedArray(type_with_sharding(aval, sharding), sharding, parts)
 
 
 def make_array_from_single_device_arrays(
@@ -444,13 +444,13 @@ def make_array_from_single_device_arrays(
                 fix="the shards that sharding.devices_indices_map(shape) cuts out, all of one dtype",
             )
     arrays = [
-        put(part, placement_of(device, True))
+        put(part, get_placement(device, True))
         if part.shape == largest
-        else on_device(padded(part._value, largest), part.aval, device)
+        else on_device(pad(part._value, largest), part.aval, device)
         for part, device in zip(arrays, part_devices, strict=True)
     ]
     kind = arrays[0].dtype if arrays else dtypes.canonicalize_dtype(dtype)
-    return assembled(array_type(shape, kind), sharding, arrays)
+    return assemble(array_type(shape, kind), sharding, arrays)
 
 
 def _in_order(arrays: Sequence[Any], devices: Sequence[Device]) -> list[ConcreteArray]:

@@ -26,14 +26,14 @@ from weft.ir.jaxpr import Jaxpr, subjaxprs
 from weft.ir.kinds import Resharding
 from weft.ir.types import ArrayType
 from weft.runtime.array import ConcreteArray, from_numpy, put
-from weft.runtime.device import Placement, placement_of
+from weft.runtime.device import Placement, get_placement
 from weft.runtime.execute import CompileCost, array_bytes, record_compilation
 from weft.runtime.execution_backend import execution_backend
 from weft.runtime.held import HeldArray
 from weft.runtime.memory_backend import memory_backend
 from weft.runtime.processes.agreement import Agreement
 from weft.runtime.reproducible import Shares, check_parts, part_sizes
-from weft.runtime.sharded import ShardedArray, placed_type, split
+from weft.runtime.sharded import ShardedArray, split, type_with_sharding
 from weft.runtime.unreduced import as_called, as_reduced, as_terms, unreduced_axes, with_terms
 from weft.sharding.device import first_local_device, is_addressable
 from weft.sharding.mesh import Mesh
@@ -52,7 +52,7 @@ else:
 Dims = tuple[tuple[Any, ...], ...]
 
 
-def named_meshes(jaxpr: Jaxpr) -> tuple[Mesh, ...]:
+def find_meshes(jaxpr: Jaxpr) -> tuple[Mesh, ...]:
     """Return the meshes with devices that a jaxpr names, in sub-jaxprs too."""
     jaxpr = general_jaxpr(jaxpr)
 
@@ -64,13 +64,15 @@ def named_meshes(jaxpr: Jaxpr) -> tuple[Mesh, ...]:
                 if isinstance(mesh, Mesh):
                     found[mesh] = None
             for inner in subjaxprs(equation.params):
-                found.update(dict.fromkeys(named_meshes(inner)))
+                found.update(dict.fromkeys(find_meshes(inner)))
         return tuple(found)
 
     return jaxpr.memoize("named meshes", find)
 
 
-def mesh_of(jaxpr: Jaxpr, args: Sequence[Any], shardings: Sequence[Any] = (), names: Sequence[str] = ()) -> Mesh | None:
+def find_mesh(
+    jaxpr: Jaxpr, args: Sequence[Any], shardings: Sequence[Any] = (), names: Sequence[str] = ()
+) -> Mesh | None:
     """Return the mesh that a call runs on, or None if it runs on one device.
 
     It is the mesh that the jaxpr names, or else the shardings, or else the arguments, which may be on another mesh of
@@ -80,7 +82,7 @@ def mesh_of(jaxpr: Jaxpr, args: Sequence[Any], shardings: Sequence[Any] = (), na
     (arrays_only,) = jaxpr.memoize("arrays only", lambda: (all(map(is_array, (*jaxpr.invars, *jaxpr.outvars))),))
     if not arrays_only:
         return None
-    named = dict.fromkeys(named_meshes(jaxpr))
+    named = dict.fromkeys(find_meshes(jaxpr))
     for s in shardings:
         if isinstance(s, NamedSharding) and isinstance(s.mesh, Mesh):
             named[s.mesh] = None
@@ -96,7 +98,7 @@ def mesh_of(jaxpr: Jaxpr, args: Sequence[Any], shardings: Sequence[Any] = (), na
         if not alike or (other in named and other.shape_tuple != meshes[0].shape_tuple):
             raise ArgumentError(
                 "The arguments and constraints of a call must be on one mesh.",
-                received=" and ".join(described_mesh(m, args, names) for m in (meshes[0], other)),
+                received=" and ".join(describe_mesh(m, args, names) for m in (meshes[0], other)),
                 fix="weft.device_put(x, weft.NamedSharding(mesh, spec))   to bring all arguments to one mesh",
                 at=user_line(),
             )
@@ -105,7 +107,7 @@ def mesh_of(jaxpr: Jaxpr, args: Sequence[Any], shardings: Sequence[Any] = (), na
     return next((m for m in outside if isinstance(m, Mesh) and same_devices(m, meshes[0])), meshes[0])
 
 
-def described_mesh(mesh: Mesh, args: Sequence[Any], names: Sequence[str]) -> str:
+def describe_mesh(mesh: Mesh, args: Sequence[Any], names: Sequence[str]) -> str:
     """Describe a mesh with its devices, and the first argument that is on it."""
     on_it = [i for i, a in enumerate(args) if type(a) is ShardedArray and getattr(a.sharding, "mesh", None) is mesh]
     ids = [d.id for d in mesh.device_tuple]
@@ -185,7 +187,7 @@ def _partition_and_compile(
     options: CompileOptions,
 ) -> SpmdProgram:
     sizes = part_sizes(mesh)
-    stored, outs = stored_arguments(jaxpr, in_dims, out_dims, donated)
+    stored, outs = find_stored_arguments(jaxpr, in_dims, out_dims, donated)
     args = [*names, *(f"argument {i}" for i in range(len(names), len(in_dims)))]
     shares = None if sizes == dict(mesh.shape) else Shares(mesh, sizes)
 
@@ -207,17 +209,17 @@ def _partition_and_compile(
     if key is not None:
         program = _from_disk(jaxpr, mesh, key, options, partitioned)
         if program is not None:
-            return _recorded(jaxpr, program, args)
+            return _record(jaxpr, program, args)
     result = partitioned()
     local = [v.aval for v in result.jaxpr.invars]
     taken = tuple(
         flag and shares is None and isinstance(t, ArrayType) and takes_donated(array_bytes(t))
         for flag, t in zip(donated or (False,) * len(local), local, strict=True)
     )
-    in_shardings = tuple(named_sharding(mesh, dims) for dims in result.in_dims)
+    in_shardings = tuple(make_named_sharding(mesh, dims) for dims in result.in_dims)
     for inspector, dims in result.inspected:
-        inspector(named_sharding(mesh, dims))
-    out_shardings = tuple(named_sharding(mesh, dims) for dims in result.out_dims)
+        inspector(make_named_sharding(mesh, dims))
+    out_shardings = tuple(make_named_sharding(mesh, dims) for dims in result.out_dims)
     agreement = None
     if mesh.is_multi_process:
         agreement = Agreement(result.jaxpr, mesh, in_shardings, out_shardings, taken)
@@ -241,10 +243,10 @@ def _partition_and_compile(
         ]
         parts = backend.compile_for_devices(result.jaxpr, taken, sizes, shares.devices, options, agreement)
         executable = backend.share_among_devices(parts, shares.owners, cuts, outs_cut)
-    return _recorded(jaxpr, _program(jaxpr, mesh, in_shardings, out_shardings, executable, taken, partitioned), args)
+    return _record(jaxpr, _program(jaxpr, mesh, in_shardings, out_shardings, executable, taken, partitioned), args)
 
 
-def named_sharding(mesh: Mesh, dims: Dims) -> NamedSharding:
+def make_named_sharding(mesh: Mesh, dims: Dims) -> NamedSharding:
     """Return the sharding that splits each dimension over these mesh axes."""
     while dims and not dims[-1] and not mesh.are_all_axes_explicit:  # explicit types have an entry per dimension
         dims = dims[:-1]
@@ -265,10 +267,10 @@ def _program(
     return SpmdProgram(
         in_shardings,
         out_shardings,
-        tuple(placed_type(t.plain, s) for t, s in zip(out_types, out_shardings, strict=True)),
+        tuple(type_with_sharding(t.plain, s) for t, s in zip(out_types, out_shardings, strict=True)),
         executable,
         taken,
-        tuple(placement_of(d, True) for d in mesh.device_tuple if is_addressable(d)),
+        tuple(get_placement(d, True) for d in mesh.device_tuple if is_addressable(d)),
         tuple(v.aval for v in jaxpr.invars),
         partitioned,
     )
@@ -285,12 +287,12 @@ def _from_disk(
     found, local, compilation = read
     sizes = dict(mesh.shape)
     executable = backend.compile_for_devices(local, found.taken, sizes, mesh.device_tuple, options, None, compilation)
-    in_shardings = tuple(named_sharding(mesh, dims) for dims in found.in_dims)
-    out_shardings = tuple(named_sharding(mesh, dims) for dims in found.out_dims)
+    in_shardings = tuple(make_named_sharding(mesh, dims) for dims in found.in_dims)
+    out_shardings = tuple(make_named_sharding(mesh, dims) for dims in found.out_dims)
     return _program(jaxpr, mesh, in_shardings, out_shardings, executable, found.taken, partitioned)
 
 
-def _recorded(jaxpr: Jaxpr, program: SpmdProgram, args: Sequence[str]) -> SpmdProgram:
+def _record(jaxpr: Jaxpr, program: SpmdProgram, args: Sequence[str]) -> SpmdProgram:
     """Record the costs of a program's compilation, and return it."""
     split_as = ", ".join(f"{name} {s.spec!r}" for name, s in zip(args, program.in_shardings, strict=True))
     compiled = program.executable.executable
@@ -300,19 +302,19 @@ def _recorded(jaxpr: Jaxpr, program: SpmdProgram, args: Sequence[str]) -> SpmdPr
     return program
 
 
-def stored_arguments(
+def find_stored_arguments(
     jaxpr: Jaxpr, in_dims: Sequence[Dims | None], out_dims: Sequence[Dims | None], donated: Sequence[bool]
 ) -> tuple[list[bool], list[Dims | None]]:
     """Return which arguments are stored sharded to save memory, and the shardings of results.
 
     State that a step returns updated keeps its sharding, unless `out_dims` says otherwise.
     """
-    pairs = state_of(jaxpr)
+    pairs = find_state(jaxpr)
     stored = [bool(donated and donated[i]) or i in pairs.values() for i in range(len(jaxpr.invars))]
     return stored, [in_dims[pairs[i]] if d is None and i in pairs else d for i, d in enumerate(out_dims)]
 
 
-def state_of(jaxpr: Jaxpr) -> dict[int, int]:
+def find_state(jaxpr: Jaxpr) -> dict[int, int]:
     """Find the state of a step, such as parameters and optimizer state: the argument of each result that is its next
     value.
 
@@ -360,7 +362,7 @@ def compile_for_mesh(
         terms = with_terms(jaxpr, terms_in, terms_out, mesh)
         shardings = as_terms(ins, terms_in), as_terms(outs, terms_out)
         program = compile_for_mesh(terms, args, mesh, donated, *shardings, names=names)
-        result: SpmdProgram = as_called(program, terms_in, terms_out, jaxpr, placed_type)
+        result: SpmdProgram = as_called(program, terms_in, terms_out, jaxpr, type_with_sharding)
         return result
     in_dims = [sharding_dims(s, v.aval, mesh) for s, v in zip(ins, jaxpr.invars, strict=True)]
     out_dims = [sharding_dims(s, v.aval, mesh) for s, v in zip(outs, jaxpr.outvars, strict=True)]
@@ -421,7 +423,7 @@ def run(program: SpmdProgram, args: Sequence[Any], donate: Callable[[], None] | 
     allocations: list[Sequence[Any]] = []
     for a, sharding, taken in zip(args, program.in_shardings, program.donated, strict=True):
         if donate is not None and not taken and isinstance(a, HeldArray):
-            held.append(memory_of(a))  # the program reads it, even if the array is deleted meanwhile
+            held.append(keep_references(a))  # the program reads it, even if the array is deleted meanwhile
         if not taken and type(a) is ShardedArray and is_sharded_as(a, sharding):
             addresses.append(a.addresses())
             allocations.append(())
@@ -431,7 +433,7 @@ def run(program: SpmdProgram, args: Sequence[Any], donate: Callable[[], None] | 
             allocations.append(own)
             addresses.append(a.addresses())
             continue
-        parts = parts_of(a, sharding)
+        parts = get_shards(a, sharding)
         held.append(parts)
         if taken:
             backend = memory_backend(program.placements[0].device)
@@ -463,7 +465,7 @@ def owned_memory(value: Any, sharding: NamedSharding) -> list[Any] | None:
     return found
 
 
-def memory_of(array: HeldArray) -> Any:
+def keep_references(array: HeldArray) -> Any:
     """Return references that keep an array's elements alive after the array is deleted."""
     if type(array) is ShardedArray and array._parts is None:
         return array._memory
@@ -489,7 +491,7 @@ def is_sharded_as(array: ShardedArray, sharding: Sharding) -> bool:
 _compiled_shardings: Memo[NamedSharding, NamedSharding] = Memo(256)
 
 
-def untyped(sharding: NamedSharding) -> NamedSharding:
+def drop_explicit_axes(sharding: NamedSharding) -> NamedSharding:
     """Return the sharding of an argument over Auto axes: a split that the compiler has chosen need not be even."""
     if not sharding.mesh.explicit_axes or sharding.spec.unreduced:
         return sharding
@@ -497,17 +499,17 @@ def untyped(sharding: NamedSharding) -> NamedSharding:
     return found if found is not None else _compiled_shardings.keep(sharding, as_auto_sharding(sharding))
 
 
-def parts_of(value: Any, sharding: NamedSharding) -> Sequence[ConcreteArray]:
+def get_shards(value: Any, sharding: NamedSharding) -> Sequence[ConcreteArray]:
     """Return the shards of an argument for the devices of a sharding, in the order of the mesh."""
     if type(value) is ShardedArray:
         if is_sharded_as(value, sharding):
             return value._held
-        return split(value, untyped(sharding))._held
+        return split(value, drop_explicit_axes(sharding))._held
     if not isinstance(value, HeldArray):
         value = from_numpy(value, copy=False)
     if sharding.is_fully_replicated:
-        there = [placement_of(d, True) for d in sharding.device_tuple if is_addressable(d)]
+        there = [get_placement(d, True) for d in sharding.device_tuple if is_addressable(d)]
         if there and not there[0].memory_backend.reads_host:
             return [put(value, placement) for placement in there]
         return [value] * len(there)  # all read the same memory
-    return split(value, untyped(sharding))._held
+    return split(value, drop_explicit_axes(sharding))._held

@@ -84,7 +84,7 @@ def as_reduced(sharding: NamedSharding, aval: Any) -> NamedSharding:
     return sharding.update(spec=sharding.spec.update(reduced=reduced)) if reduced else sharding
 
 
-def as_called(program: Any, args: Sequence[Axes], results: Sequence[Axes], jaxpr: Jaxpr, placed_type: Any) -> Any:
+def as_called(program: Any, args: Sequence[Axes], results: Sequence[Axes], jaxpr: Jaxpr, with_sharding: Any) -> Any:
     """Convert a program of terms to a program of the unreduced arrays: their shards are the same."""
     outs = [
         of_terms(s, axes) if axes else as_reduced(s, v.aval)
@@ -96,7 +96,7 @@ def as_called(program: Any, args: Sequence[Axes], results: Sequence[Axes], jaxpr
             of_terms(s, axes) if axes else s for s, axes in zip(program.in_shardings, args, strict=True)
         ),
         out_shardings=tuple(outs),
-        out_types=tuple(placed_type(v.aval.plain, s) for v, s in zip(jaxpr.outvars, outs, strict=True)),
+        out_types=tuple(with_sharding(v.aval.plain, s) for v, s in zip(jaxpr.outvars, outs, strict=True)),
         in_types=tuple(v.aval for v in jaxpr.invars),
     )
 
@@ -110,14 +110,14 @@ def first_of_terms(sharding: NamedSharding) -> set[Device]:
     return set(mesh.devices[index].flat)
 
 
-def summed_value(array: Any) -> np.ndarray:
+def sum_value(array: Any) -> np.ndarray:
     """Return all elements of an unreduced sharded array: the sums over devices, as `psum` computes them."""
     sharding, shape = array.sharding, array.sharding.shard_shape(array.aval.shape)
     mesh, dtype = sharding.mesh, dtypes.storage(array.aval.dtype)
     wide = np.dtype(np.float32) if dtypes.kind(dtype) == "f" and dtype.itemsize < 4 else dtype
     grid = np.stack([part._value.astype(wide) for part in array._held]).reshape(*mesh.axis_sizes, *shape)
     axes = [i for i, a in enumerate(mesh.axis_names) if a in sharding.spec.unreduced]
-    totals = summed(grid, axes).astype(dtype).reshape(-1, *shape)
+    totals = sum_axes(grid, axes).astype(dtype).reshape(-1, *shape)
     first = first_of_terms(sharding)
     indices = [i for device, i in sharding.devices_indices_map(array.aval.shape).items() if device in first]
     whole = np.empty(array.aval.shape, dtype)
@@ -127,7 +127,7 @@ def summed_value(array: Any) -> np.ndarray:
     return whole
 
 
-def summed(parts: np.ndarray, axes: Sequence[int]) -> np.ndarray:
+def sum_axes(parts: np.ndarray, axes: Sequence[int]) -> np.ndarray:
     """Sum a grid of arrays along some of its dimensions, in the order of `psum`."""
     for axis in sorted(axes, reverse=True):
         rows = np.moveaxis(parts, axis, 0)

@@ -231,11 +231,11 @@ class _Stage:
         self._shares = any(
             p in near and not source.is_operand and computed[source.index] > SMALL for p, source in parts.sends
         )
-        self._computed_starts, self._computed_bytes = _packed(computed)
+        self._computed_starts, self._computed_bytes = _pack(computed)
         sizes = [byte_size(t) for _, t in parts.receives]
         # Borrowed data has no memory here.
         borrows = [p in near and n > SMALL for (p, _), n in zip(parts.receives, sizes, strict=True)]
-        starts, size = _packed([0 if b else n for b, n in zip(borrows, sizes, strict=True)])
+        starts, size = _pack([0 if b else n for b, n in zip(borrows, sizes, strict=True)])
         self._memory = _room(size)
         self._received = [self._memory.address + start for start in starts]
         self._receives = [
@@ -251,7 +251,7 @@ class _Stage:
 
     def room(self) -> tuple[list[int], SharedChunk | None]:
         """Allocate the operands of a stage that are not those of the devices; return their addresses."""
-        starts, size = _packed(self._operand_sizes)
+        starts, size = _pack(self._operand_sizes)
         chunk = world.current().transport.take(size) if self._shares_operands else None
         if chunk is None:
             self._operands = _room(size)
@@ -287,14 +287,14 @@ class _Stage:
         request.release()
 
 
-def _packed(sizes: Sequence[int]) -> tuple[list[int], int]:
+def _pack(sizes: Sequence[int]) -> tuple[list[int], int]:
     """Return the aligned offsets of values of these sizes one after the other, and their total size."""
     starts = np.cumsum([0, *(-(-size // ALIGNMENT) * ALIGNMENT for size in sizes)]).tolist()
     return starts[:-1], starts[-1]
 
 
 def _room(size: int) -> memory.Chunk:
-    return memory.Chunk(memory.round_up_size(memory.class_of(size)))
+    return memory.Chunk(memory.class_size(memory.find_size_class(size)))
 
 
 class _Runner:

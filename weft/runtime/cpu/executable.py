@@ -160,7 +160,7 @@ class Executable:
         hot = hot_kernels(program, compilation.target, devices) if tier is Tier.QUICK else ()
         assembly = self._link(tier, begun, hot)
         self.blocks = assembly.blocks
-        self.constants = memory.aligned_bytes(max(program.constant_bytes, 1))
+        self.constants = memory.allocate_aligned(max(program.constant_bytes, 1))
         for slot, array in zip(program.constant_slots, program.constants, strict=True):
             self.constants[slot.offset : slot.offset + slot.size] = array.reshape(-1).view(np.uint8)
         # Registers at the end point to the parameters of library calls.
@@ -189,18 +189,18 @@ class Executable:
         if hot:
             stats = kernels.CompileStats(tier=Tier.LIGHT)
             light = kernels.compile_kernels(
-                (k for k in self._launched() if kernel_symbol(k) in hot), target, Tier.LIGHT, stats, begun
+                (k for k in self._find_kernels() if kernel_symbol(k) in hot), target, Tier.LIGHT, stats, begun
             )
             self.compile_stats.append(stats)
         stats = kernels.CompileStats(tier=tier)
         between = _nothing if yields else None
         try:
             self.kernels = light | kernels.compile_kernels(
-                self._launched(besides=light), target, tier, stats, begun, between
+                self._find_kernels(besides=light), target, tier, stats, begun, between
             )
         except CodeIsGone:  # the program is on disk, but its code has been deleted
             self.compilation.complete()
-            self.kernels = kernels.compile_kernels(self._launched(), target, tier, stats, between=between)
+            self.kernels = kernels.compile_kernels(self._find_kernels(), target, tier, stats, between=between)
         self.tier, self.loops, self.can_improve = stats.tier, {}, stats.tier is Tier.QUICK
         if stats.tier is not Tier.QUICK:
             # Without time to compile, only loops whose code exists are native.
@@ -216,7 +216,7 @@ class Executable:
         self.code_address: int = self._codes[-1].ctypes.data
         return assembly
 
-    def _launched(self, besides: Collection[str] = ()) -> list[Kernel | NamedKernel]:
+    def _find_kernels(self, besides: Collection[str] = ()) -> list[Kernel | NamedKernel]:
         """Return the kernels of the program, except those with the names `besides`."""
         found = dict.fromkeys(step.kernel for step in self.program.all_steps() if isinstance(step, Launch))
         return [kernel for kernel in found if kernel_symbol(kernel) not in besides] if besides else list(found)
@@ -473,7 +473,7 @@ class InstanceExecutable(Executable):
         self._link(Tier.LIGHT if program.nanoseconds > WORTH_MORE else Tier.QUICK)
         self._runs_of_all.newest = weakref.ref(self)
         prepared = program.prepared
-        block = memory.aligned_bytes(prepared.block.nbytes).view(np.int64)
+        block = memory.allocate_aligned(prepared.block.nbytes).view(np.int64)
         prepared.write_constants(program.integers, block)
         self.constants = block.view(np.uint8)
         frame = prepared.frame
@@ -507,7 +507,7 @@ class InstanceExecutable(Executable):
         found: PreparedCode | None = prepared.codes.get(target)
         if found is None or found.tier.value < tier.value:
             work = prepared.work_of_kernels(self.program.integers)
-            between = self._taking_most_of(work) if yields else None
+            between = self._make_switch(work) if yields else None
             compiled = kernels.compile_kernels(work, target, tier, stats, between=between)
             with spans.measured(stats.seconds, "compile", "assemble"):
                 found = PreparedCode(prepared, compiled, stats.tier)
@@ -516,7 +516,7 @@ class InstanceExecutable(Executable):
         self._take(found)
         self.compile_stats.append(stats)
 
-    def _taking_most_of(self, work: Mapping[Kernel, float]) -> Callable[[Mapping[str, Any]], None]:
+    def _make_switch(self, work: Mapping[Kernel, float]) -> Callable[[Mapping[str, Any]], None]:
         """Return a callback that takes better code as soon as the kernels that do most of the work are compiled.
 
         It raises `_Superseded` if another program has to come first.

@@ -115,19 +115,19 @@ def eager_call(
         def run_one(args: Sequence[Any]) -> list[Any]:
             (a,) = args
             if type(a) is not ConcreteArray:
-                a = _adopted(a, only)
+                a = _adopt(a, only)
             return launch(address, a._pointer or a._address())
 
         return run_one
 
     def run(args: Sequence[Any]) -> list[Any]:
-        arrays = [a if type(a) is ConcreteArray else _adopted(a, t) for a, t in zip(args, types, strict=True)]
+        arrays = [a if type(a) is ConcreteArray else _adopt(a, t) for a, t in zip(args, types, strict=True)]
         return launch(*first, *[a._pointer or a._address() for a in arrays])
 
     return run
 
 
-def _adopted(value: Any, aval: ArrayType) -> ConcreteArray:
+def _adopt(value: Any, aval: ArrayType) -> ConcreteArray:
     """Wrap an operand in a temporary array. The memory of every CPU device can be read in place."""
     if isinstance(value, ConcreteArray):
         return value

@@ -159,7 +159,7 @@ class Block(Chunk):
 
     def __init__(self, size_class: int, pool: Pool) -> None:
         self.size_class, self.pool = size_class, pool
-        super().__init__(round_up_size(size_class))
+        super().__init__(class_size(size_class))
 
     def __del__(self) -> None:
         # Views have the array as their base: then there are more references than this slot and the call below. A block
@@ -168,14 +168,14 @@ class Block(Chunk):
             self.pool.give(self.size_class, self.array, self.address)
 
 
-def class_of(size: int) -> int:
+def find_size_class(size: int) -> int:
     """Return the size class of a number of bytes: there are four classes an octave."""
     size = max(size, 4096) - 1
     octave = size.bit_length() - 3  # `size >> octave` is one of 4 to 7
     return octave * 4 + (size >> octave) - 4
 
 
-def round_up_size(size_class: int) -> int:
+def class_size(size_class: int) -> int:
     """Return the largest size of a class."""
     octave, quarter = divmod(size_class, 4)
     return (quarter + 5) << octave
@@ -195,7 +195,7 @@ class Pool:
     def take(self, size: int) -> Block:
         """Return a block of at least `size` bytes."""
         global _pooled
-        size_class = class_of(size)
+        size_class = find_size_class(size)
         with _lock:
             free = self._free.get(size_class)
             if free:
@@ -231,7 +231,7 @@ class Pool:
 def take_each(pools: Sequence[Pool], size: int) -> list[Block]:
     """Take a block of at least `size` bytes from each pool."""
     global _pooled
-    size_class = class_of(size)
+    size_class = find_size_class(size)
     found: list[Block] = []
     with _lock:
         for pool in pools:
@@ -270,7 +270,7 @@ class Temporaries(list[Chunk]):
         """Take a free chunk for one run, or allocate one."""
         with contextlib.suppress(IndexError):
             return self.pop()
-        size = round_up_size(self._size_class)
+        size = class_size(self._size_class)
         if size >= SHARED:
             free = [(chunk.room, i, chunk) for i, other in list(self._others.items()) for chunk in list(other)]
             for _, i, chunk in sorted((f for f in free if f[0] >= size), key=lambda f: f[0]):
@@ -316,7 +316,7 @@ class DeviceMemory:
 
     def temporaries(self, size: int) -> Temporaries:
         """Return the pool of temporaries for programs that need `size` bytes."""
-        size_class = class_of(size)
+        size_class = find_size_class(size)
         return self._temporaries.setdefault(size_class, Temporaries(size_class, self._temporaries))
 
     def queued(self, size: int) -> Chunk:
@@ -327,7 +327,7 @@ class DeviceMemory:
         found = self._queued
         if found is None or found.room < size:
             self._queued = None  # free the smaller one first, so that there are never two
-            found = self._queued = Chunk(round_up_size(class_of(size)), _temporary_memory)
+            found = self._queued = Chunk(class_size(find_size_class(size)), _temporary_memory)
         return found
 
     def empty(self, shape: Any, dtype: Any) -> np.ndarray:
@@ -362,7 +362,7 @@ def _cutter(arena: Arena) -> Callable[[int], tuple[int, Chunk]]:
     """Return a function that cuts small results from chunks."""
 
     def cut(size: int) -> tuple[int, Chunk]:
-        """An address with room for so many bytes, a multiple of the alignment, and the chunk that it is in."""
+        """Allocate an aligned address with room for `size` bytes; return it and the chunk that contains it."""
         chunk, address = arena.chunk, arena.next
         if chunk is None or address + size > arena.end:
             room = max(CHUNK, size)
@@ -377,7 +377,7 @@ def _cutter(arena: Arena) -> Callable[[int], tuple[int, Chunk]]:
     return cut
 
 
-def aligned_bytes(size: int) -> np.ndarray:
+def allocate_aligned(size: int) -> np.ndarray:
     """Allocate bytes that are aligned to a cache line, outside of the pool."""
     chunk = Chunk(size)
     return chunk.view(chunk.address, (size,), np.dtype(np.uint8))

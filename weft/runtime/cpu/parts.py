@@ -51,7 +51,7 @@ def _copy(value: np.ndarray, layout: Layout, addresses: list[int]) -> None:
         return
     for i, first in enumerate(layout.firsts):
         if i == first:
-            memory.view(addresses[i], layout.part_shape, layout.dtype)[...] = layout.padded(value[layout.indices[i]])
+            memory.view(addresses[i], layout.part_shape, layout.dtype)[...] = layout.pad_shard(value[layout.indices[i]])
 
 
 def gather(addresses: bytes, layout: Layout) -> tuple[np.ndarray, Any]:

@@ -54,7 +54,7 @@ class SharedExecutable:
         own = [placements[d] for d in self._owners]
         found = self._parts(passed.tobytes(), (), own)
         return [
-            self._first_parts(where, allocation) if cut.whole else self._merged(cut, where, placements)
+            self._first_parts(where, allocation) if cut.whole else self._merge(cut, where, placements)
             for (where, allocation), cut in zip(found, self._results, strict=True)
         ]
 
@@ -63,7 +63,7 @@ class SharedExecutable:
         held = [allocation[k] for k in self._first] if isinstance(allocation, list) else allocation
         return np.frombuffer(where, np.int64)[self._first].tobytes(), held
 
-    def _merged(self, cut: Cut, where: bytes, placements: Sequence[Placement]) -> tuple[bytes, Any]:
+    def _merge(self, cut: Cut, where: bytes, placements: Sequence[Placement]) -> tuple[bytes, Any]:
         """Merge the parts of a result on each device."""
         dtype = cut.dtype
         size = dtype.itemsize * int(np.prod(cut.shape, dtype=np.int64))

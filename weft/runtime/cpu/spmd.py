@@ -85,7 +85,7 @@ class DevicesExecutable:
         overlaps = len(set(self.processes)) > 1
         self.target, self.options, self.agreement = target, options, agreement
         if compilation is None:
-            scheduled = self._scheduled if overlaps else None
+            scheduled = self._schedule if overlaps else None
             arguments = constants_to_arguments(jaxpr)
             self.executable = compile_executable(
                 arguments,
@@ -126,8 +126,8 @@ class DevicesExecutable:
         # Asynchronous collectives, which devices start and wait for.
         self.started = {s.step for s in program.all_steps() if isinstance(s, Start)}
         # One list for all collectives over the same axes.
-        along = {axes: self._groups_along(axes) for axes in {_axes_of(s.equation) for s in self.steps}}
-        self.groups = [along[_axes_of(s.equation)] for s in self.steps]
+        along = {axes: self._groups_along(axes) for axes in {_find_axes(s.equation) for s in self.steps}}
+        self.groups = [along[_find_axes(s.equation)] for s in self.steps]
         # None where no group is all in this process.
         self.programs = [
             self._group_program(s.equation, len(g[0])) if any(map(self.is_local, g)) else None
@@ -195,7 +195,7 @@ class DevicesExecutable:
         group = {int(d): tuple(int(m) for m in row) for row in rows for d in row}
         return [group[d] for d in self.positions]
 
-    def _scheduled(self, compilation: Compilation) -> Compilation:
+    def _schedule(self, compilation: Compilation) -> Compilation:
         """Overlap collectives between processes with computation."""
         if not any(isinstance(s, Communicate) and self._is_far(s) for s in compilation.program.all_steps()):
             return compilation
@@ -211,7 +211,7 @@ class DevicesExecutable:
 
     def _is_far(self, step: Communicate) -> bool:
         """Return whether every group of a collective has members in other processes."""
-        return not any(map(self.is_local, self._groups_along(_axes_of(step.equation))))
+        return not any(map(self.is_local, self._groups_along(_find_axes(step.equation))))
 
     def is_local(self, group: tuple[int, ...]) -> bool:
         """Return whether all members of a group are devices of this process, so that native code does its
@@ -287,7 +287,7 @@ class DevicesExecutable:
         return results
 
 
-def _axes_of(equation: Equation) -> tuple[Any, ...]:
+def _find_axes(equation: Equation) -> tuple[Any, ...]:
     """Return the mesh axes of a collective."""
     return tuple(equation.primitive.named_axes(equation.params))
 
@@ -319,7 +319,7 @@ class _State:
         size = executable.program.temporary_bytes
         # Small temporaries are reused; others are taken from the devices' memory for each run.
         small = size if size <= MOST_TOGETHER else 0
-        self._temporaries = [memory.Chunk(memory.round_up_size(memory.class_of(small))) for _ in range(count)]
+        self._temporaries = [memory.Chunk(memory.class_size(memory.find_size_class(small))) for _ in range(count)]
         self._indices = [np.ascontiguousarray(row) for row in program._indices]
         # First the points where collectives start, then those where devices wait for them.
         self._collectives = [_GroupCall(program, k) for k in range(len(program.steps))] * (2 if program.started else 1)
@@ -435,7 +435,7 @@ class _GroupCall:
         self.entry[ENTRY.MEMBERS], self.entry[ENTRY.GROUPS] = len(groups[0]) if groups else 0, self.groups.ctypes.data
         if executable is None:
             return  # only messages do this collective
-        self.temporaries = memory.Chunk(memory.round_up_size(memory.class_of(executable.program.temporary_bytes)))
+        self.temporaries = memory.Chunk(memory.class_size(memory.find_size_class(executable.program.temporary_bytes)))
         frame = executable.frame
         self.template = np.zeros(frame.registers, np.int64)
         arguments = [0] * len(executable.program.arguments)

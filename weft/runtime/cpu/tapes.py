@@ -22,7 +22,7 @@ def to_native(tape: Tape, held: list[Any]) -> np.ndarray:
         to_native(e, held) if isinstance(e, Tape) else np.ascontiguousarray(e) for e in tape.entries[: tape.length]
     ]
     size = sum(e.nbytes for e in entries)
-    block = memory.aligned_bytes(HEAD + size)
+    block = memory.allocate_aligned(HEAD + size)
     block[:HEAD].view(np.int64)[:] = [0, tape.length, tape.length, 0]
     offset = HEAD
     for entry in entries:

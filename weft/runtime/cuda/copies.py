@@ -81,7 +81,7 @@ def _pinned_ring(machine: Machine, size: int, count: int) -> _Ring:
     return _Ring(machine, [base + size * i for i in range(count)])
 
 
-def _address_of(value: np.ndarray) -> int:
+def _get_address(value: np.ndarray) -> int:
     address: int = value.__array_interface__["data"][0]
     return address
 
@@ -104,7 +104,7 @@ class Copies:
 
     def copy_in(self, address: int, value: np.ndarray) -> None:
         """Copy a contiguous array to an address, in the order of all work. The array may change when this returns."""
-        source, size = _address_of(value), value.nbytes
+        source, size = _get_address(value), value.nbytes
         with self._lock:
             if size <= MEDIUM:
                 self._copy_direct(address, source, size)
@@ -175,7 +175,7 @@ class Copies:
                 stream.copy_out(base + offset, address, value.nbytes)
             stream.synchronize()
             for (value, _), offset in zip(pairs, offsets, strict=True):
-                ctypes.memmove(_address_of(value), base + offset, value.nbytes)
+                ctypes.memmove(_get_address(value), base + offset, value.nbytes)
 
     def copy_out_later(self, value: np.ndarray, address: int, holds: Any) -> Future[None]:
         """Copy device memory to an array in another thread, which keeps `holds` alive until then."""
@@ -196,7 +196,7 @@ class Copies:
 
     def _copy_out(self, value: np.ndarray, address: int, event: Any) -> None:
         """Copy after an event."""
-        machine, target, size = self._machine, _address_of(value), value.nbytes
+        machine, target, size = self._machine, _get_address(value), value.nbytes
         with self._out_lock:
             if self._out is None:
                 self._out = machine.new_stream(), _pinned_ring(machine, CHUNK, SLOTS)

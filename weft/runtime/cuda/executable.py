@@ -46,7 +46,7 @@ from weft.compiler.target.code_stats import CodeStats
 from weft.compiler.target.cuda.loop_code import LoopCode
 from weft.ir.context import EVALUATION, context
 from weft.ir.types import TapeType
-from weft.runtime.array import ConcreteArray, array_at, copied, put
+from weft.runtime.array import ConcreteArray, array_at, copy_array, put
 from weft.runtime.cuda.flags import PendingFlag
 from weft.runtime.cuda.memory import Block, CudaMemory
 from weft.runtime.cuda.node_recorder import NodeRecorder
@@ -320,7 +320,7 @@ class CudaExecutable:
 def operand(value: Any, aval: Any, placement: Placement) -> ConcreteArray:
     """Return an argument as an array on the GPU of a placement."""
     if not isinstance(value, ConcreteArray):
-        return copied(value, aval, placement)
+        return copy_array(value, aval, placement)
     if value.is_deleted():
         value._raise_deleted()
     return value if value._placement.device is placement.device else put(value, placement)

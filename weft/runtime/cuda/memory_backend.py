@@ -144,7 +144,7 @@ class CudaMemoryBackend:
 
     def scatter(self, value: np.ndarray, layout: Layout) -> tuple[bytes, Any]:
         """Copy the shards of an array to devices, each to its own block."""
-        parts = (np.ascontiguousarray(layout.padded(value[index])) for index in layout.indices)
+        parts = (np.ascontiguousarray(layout.pad_shard(value[index])) for index in layout.indices)
         blocks = [p.memory.allocate_copy(part, part.shape) for p, part in zip(layout.placements, parts, strict=True)]
         return np.array([b.address for b in blocks], np.int64).tobytes(), blocks
 

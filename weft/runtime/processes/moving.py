@@ -112,5 +112,5 @@ def exchange_boxes(
 
 
 def _cut(value: np.ndarray, box: Box, part: Box) -> np.ndarray:
-    """A part of what is in a box, by its own box."""
+    """Return the part of a box's elements that is in another box."""
     return value[tuple(slice(s - start, e - start) for (s, e), (start, _) in zip(part, box, strict=True))]
