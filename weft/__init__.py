@@ -1,8 +1,8 @@
-"""Weft: NumPy-style functions, differentiated, vectorised, staged and run."""
+"""Weft: transformations of NumPy-style functions, and their compiler."""
 
 # ruff: noqa: E402
 # isort: skip_file
-# The one place where upward hooks are filled: the evaluator at the bottom of the trace, how jaxprs print, and the
+# The one place where upward hooks are set: the evaluator at the bottom of the trace, the printer of jaxprs, and the
 # operators and methods of arrays.
 import importlib as _importlib
 from typing import TYPE_CHECKING as _TYPE_CHECKING
@@ -12,7 +12,7 @@ from weft.base.platforms import check as _check
 
 _check()
 
-import weft.base.forks  # before all else: from here on a process may fork while others import Weft
+import weft.base.forks  # first: from here on a process may fork while other threads import Weft
 from weft.ir.context import EVALUATION as _EVALUATION
 from weft.runtime.array import lift as _lift
 from weft.runtime.evaluate import evaluate as _evaluate
@@ -192,13 +192,13 @@ jax2tf_associative_scan_reductions = _ignored["jax2tf_associative_scan_reduction
 remove_size_one_mesh_axis_from_type = _ignored["remove_size_one_mesh_axis_from_type"]
 softmax_custom_jvp = _ignored["softmax_custom_jvp"]
 
-# What needs arrays is above the folder of shardings, and public there.
+# Functions that need arrays are in folders above `weft/sharding`, and public there.
 for _function in (reshard, _auto_axes, _explicit_axes):
     setattr(sharding, _function.__name__, _function)
 
 
 def _sharding_later(name: str) -> _Any:
-    """What `weft.sharding` has when asked for: `search`, with which comes the compiler."""
+    """Load `weft.sharding.search`, which imports the compiler, on first use."""
     if name != "search":
         raise _MissingNameError("weft.sharding", name)
     return _importlib.import_module("weft.plan.search").search
@@ -226,7 +226,7 @@ if _TYPE_CHECKING:
     from weft import parallel as parallel, plan as plan, profiler as profiler
     from weft.profiler import profile as profile
 
-# Loaded when somebody asks for them; with the last few comes the compiler.
+# Modules that are loaded on first use; the last few import the compiler.
 _LATER = {
     **{name: (f"weft.{name}", "") for name in ("checkpointing", "distributed", "experimental", "haiku", "linen")},
     "custom_batching": ("weft.custom_batching", ""),

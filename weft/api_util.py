@@ -17,8 +17,8 @@ from weft.ir.types import ShapeDtypeStruct, Type, get_aval
 
 @transformation_with_aux2
 def flatten_fun(f: Callable[..., Any], store: Store, in_tree: Any, *args_flat: Any) -> Any:
-    """`flatten_fun(fun, in_tree)`: a function of `linear_util` as one of the leaves of `(args, kwargs)`, which returns
-    the leaves of its result; and a function that returns the structure of the result, once the first has run.
+    """Flatten a function of `linear_util`: return it as a function of the leaves of `(args, kwargs)` that returns the
+    leaves of its result, and a function that returns the structure of the result after the first call.
 
     >>> import weft
     >>> from weft.extend import linear_util
@@ -35,21 +35,21 @@ def flatten_fun(f: Callable[..., Any], store: Store, in_tree: Any, *args_flat: A
 
 @transformation_with_aux2
 def flatten_fun_nokwargs(f: Callable[..., Any], store: Store, in_tree: Any, *args_flat: Any) -> Any:
-    """The same for leaves of the positional arguments alone."""
+    """Flatten a function of `linear_util` like `flatten_fun`, for positional arguments only."""
     leaves, out_tree = tree.flatten(f(*tree.unflatten(in_tree, args_flat)))
     store.store(out_tree)
     return leaves
 
 
 @transformation2
-def _with_fixed(f: Callable[..., Any], dynamic: tuple[int, ...], fixed: tuple[Any, ...], *args: Any, **kw: Any) -> Any:
+def _hold_fixed(f: Callable[..., Any], dynamic: tuple[int, ...], fixed: tuple[Any, ...], *args: Any, **kw: Any) -> Any:
     own, others = iter(args), iter(fixed)
     count = len(dynamic) + len(fixed)
     return f(*(next(own) if i in dynamic else next(others).value for i in range(count)), **kw)
 
 
 class _Fixed:
-    """An argument that is fixed, equal to others by its value where that is hashable and else by identity."""
+    """Fixed argument, which equals others by value if that is hashable, else by identity."""
 
     def __init__(self, value: Any):
         self.value = value
@@ -74,8 +74,8 @@ class _Fixed:
 def argnums_partial(
     f: WrappedFun, dyn_argnums: int | Sequence[int], args: Sequence[Any], require_static_args_hashable: bool = True
 ) -> tuple[WrappedFun, tuple[Any, ...]]:
-    """A function of `linear_util` as one of the arguments `dyn_argnums` alone, and those arguments; the others are
-    fixed, and must be hashable unless it is said otherwise."""
+    """Return a function of `linear_util` as one of the arguments `dyn_argnums` only, and these arguments. The others
+    are fixed, and must be hashable unless `require_static_args_hashable` is False."""
     indices = (dyn_argnums,) if isinstance(dyn_argnums, int) else tuple(dyn_argnums)
     dynamic = tuple(sorted(operator.index(i) % len(args) for i in indices))
     fixed = tuple(_Fixed(a) for i, a in enumerate(args) if i not in dynamic)
@@ -83,8 +83,8 @@ def argnums_partial(
         for one in fixed:
             if not one._is_hashable:
                 kind = type(one.value).__name__
-                raise ValueError(f"Non-hashable static arguments are used: {one.value!r} of type {kind}.")
-    return _with_fixed(f, dynamic, fixed), tuple(args[i] for i in dynamic)
+                raise ValueError(f"Static arguments must be hashable; got {one.value!r} of type {kind}.")
+    return _hold_fixed(f, dynamic, fixed), tuple(args[i] for i in dynamic)
 
 
 def debug_info(
@@ -99,13 +99,13 @@ def debug_info(
     sourceinfo: str | None = None,
     signature: inspect.Signature | None = None,
 ) -> DebugInfo:
-    """What a function that is traced for a transformation is called, and its leaves of arguments that are dynamic."""
+    """Return the names of a function and of its dynamic arguments, for messages."""
     names = _argument_names(fun, args, kwargs, static_argnums, static_argnames, signature)
-    return DebugInfo(traced_for, sourceinfo or _described(fun), names, result_paths_thunk)
+    return DebugInfo(traced_for, sourceinfo or _describe(fun), names, result_paths_thunk)
 
 
-def _described(fun: Callable[..., Any]) -> str:
-    """`name at file:line`."""
+def _describe(fun: Callable[..., Any]) -> str:
+    """Return `name at file:line`."""
     code = getattr(inspect.unwrap(fun), "__code__", None)
     name = getattr(fun, "__name__", str(fun))
     return name if code is None else f"{name} at {code.co_filename}:{code.co_firstlineno}"
@@ -126,7 +126,7 @@ def _argument_names(
 
 
 def donation_vector(donate_argnums: Any, donate_argnames: Any, in_tree: Any, kws: bool = True) -> tuple[bool, ...]:
-    """A flag for each leaf of `(args, kwargs)`, or of the positional arguments without `kws`: whether it is donated."""
+    """Return a donation flag for each leaf of `(args, kwargs)`, or of the positional arguments without `kws`."""
     children = in_tree.children()
     args, kwargs = (children[0].children(), children[1]) if kws else (children, None)
     flags: list[bool] = []
@@ -139,17 +139,15 @@ def donation_vector(donate_argnums: Any, donate_argnames: Any, in_tree: Any, kws
 
 
 def rebase_donate_argnums(donate_argnums: Sequence[int], static_argnums: Sequence[int]) -> tuple[int, ...]:
-    """Positions of donated arguments among those that are not static."""
+    """Return the positions of donated arguments among those that are not static."""
     return tuple(i - sum(s < i for s in static_argnums) for i in sorted(donate_argnums))
 
 
 def flatten_axes(name: str, treedef: Any, axis_tree: Any, *, kws: bool = False, tupled_args: bool = False) -> list[Any]:
-    """A leaf of `axis_tree`, a tree that is a prefix of `treedef`, for each leaf of that; None is a leaf. `name` says
-    in errors what it is, `kws` that the structure is that of `(args, kwargs)` and the tree one of `args`, and
-    `tupled_args` that it is one of a tuple of arguments.
+    """Return the leaf of `axis_tree`, a tree that is a prefix of `treedef`, for each leaf of `treedef`; None is a leaf.
 
     Args:
-        name: what the tree is, for errors.
+        name: the name of the tree in errors.
         treedef: the whole structure.
         axis_tree: a tree that is a prefix of it.
         kws: whether the structure is that of `(args, kwargs)`.
@@ -167,7 +165,7 @@ def flatten_axes(name: str, treedef: Any, axis_tree: Any, *, kws: bool = False, 
 
 
 def shaped_abstractify(x: Any) -> Type:
-    """The type of a value that may enter a program, or of a `ShapeDtypeStruct`."""
+    """Return the type of an operand, or of a `ShapeDtypeStruct`."""
     return x.aval if isinstance(x, ShapeDtypeStruct) else get_aval(x)
 
 

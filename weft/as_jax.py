@@ -12,13 +12,13 @@ from weft import compat
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Install the alias and run what the command line says, as Python itself would."""
+    """Install the alias and run the script, module or code of the command line, as Python does."""
     parser = argparse.ArgumentParser(prog="python -m weft.as_jax", description=__doc__, allow_abbrev=False)
     what = parser.add_mutually_exclusive_group()
     what.add_argument("-m", metavar="module", dest="module", help="run a module, as python -m does")
     what.add_argument("-c", metavar="code", dest="code", help="run a line of code, as python -c does")
     line = list(sys.argv[1:] if arguments is None else arguments)
-    # What follows the program is the program's.
+    # Arguments after the program belong to the program.
     own = {"-m": 2, "-c": 2, "-h": 1, "--help": 1}.get(line[0], 0) if line else 0
     options, rest = parser.parse_args(line[:own]), line[own:]
     if own == 0 and not rest:

@@ -1,5 +1,5 @@
-"""What libraries above Weft need to know of tracing and of jaxprs: types, traces and tracers; in which traced function
-the present operation would be; running a jaxpr, its text, the jaxpr of a text, and whether it is well formed."""
+"""Tracing and jaxprs for libraries above Weft: types, traces and tracers; the traced function that receives operations;
+running a jaxpr, its text, the jaxpr of a text, and its verification."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ AbstractValue = _Type
 
 ParamDict = dict[str, Any]
 Value = Any
-# Objects of NumPy and Python's numbers enter programs in any case; entries for other classes are usually one of these.
+# NumPy's objects and Python's numbers are always valid operands; entries for other classes usually copy one of these.
 pytype_aval_mappings.update(dict.fromkeys((np.ndarray, np.generic, bool, int, float, complex), get_aval))
 
 
 class Trace(_Trace):
-    """The base of traces that libraries define: a subclass has `process_primitive(primitive, tracers, params)`, which
+    """Base of traces that libraries define: a subclass has `process_primitive(primitive, tracers, params)`, which
     returns the result of an operation, or the list of its results. `weft.extend.core.set_current_trace` makes it the
-    one that operations go to. Calls of jitted functions and custom derivative rules come as primitives too."""
+    one that receives operations. Calls of jitted functions and custom derivative rules are primitives too."""
 
     def process_primitive(self, primitive: Primitive, tracers: Sequence[Any], params: dict[str, Any]) -> Any:
         """Perform one operation."""
@@ -48,20 +48,19 @@ class Trace(_Trace):
         return list(out) if primitive.multiple_results else [out]
 
     def invalidate(self) -> None:
-        """Called when the trace is done."""
+        """Do nothing; called when the trace ends."""
 
 
 @contextlib.contextmanager
 def eval_context() -> Iterator[None]:
-    """A block in which operations run on concrete arrays, whatever is being traced around it."""
+    """Return a context in which operations run on concrete arrays, even while tracing."""
     with active(EVALUATION):
         yield
 
 
 def eval_jaxpr(jaxpr: Jaxpr, consts: Sequence[Any], *args: Any, propagate_source_info: bool = True) -> list[Any]:
-    """The results of a jaxpr on arguments, by performing its equations one after the other under whatever
-    transformation is active. `consts` are the values of its `constvars`; lines of errors are always those of the
-    equations.
+    """Evaluate a jaxpr equation by equation under the active transformation. `consts` are the values of its
+    `constvars`; errors have the lines of the equations.
 
     >>> import weft
     >>> jaxpr = weft.make_jaxpr(lambda x: x * 2 + 1)(0.0)
@@ -69,17 +68,17 @@ def eval_jaxpr(jaxpr: Jaxpr, consts: Sequence[Any], *args: Any, propagate_source
     7.0
     """
     if len(consts) != len(jaxpr.constvars):
-        raise TypeError(f"This jaxpr has {len(jaxpr.constvars)} constants, got {len(consts)}.")
+        raise TypeError(f"The jaxpr needs {len(jaxpr.constvars)} constants, got {len(consts)}.")
     if any(a is not b for a, b in zip(consts, jaxpr.consts, strict=False)) or len(jaxpr.consts) != len(consts):
         jaxpr = jaxpr.replace(consts=consts)
     return replay(jaxpr, *args)
 
 
 class OpaqueTraceState:
-    """The traced function that operations go to; two states are equal when it is the same one.
+    """Traced function that receives operations; states are equal if it is the same one.
 
-    A library that stores values between calls compares the state from when it began with that of now: where they
-    differ, a value stored now would not be valid there.
+    A library that stores values between calls compares the state at its beginning with the current one: if they differ,
+    a value that is stored now would be invalid there.
     """
 
     __slots__ = ("_reference",)
@@ -101,14 +100,14 @@ class OpaqueTraceState:
         return f"OpaqueTraceState({self.describe()})"
 
     def describe(self) -> str:
-        """Where that is, in words: a loop body, a jitted function, one element of vmap, with the line of the call."""
+        """Describe the traced function (a loop body, a jitted function, one element of vmap), with its line."""
         trace = self._trace
         if isinstance(trace, StagingTrace):
             return trace.where
         return "no traced function" if trace is None or trace is EVALUATION else trace.describe()
 
     def is_same_program(self, other: OpaqueTraceState) -> bool:
-        """Whether operations are run, or recorded into one jaxpr, in both states.
+        """Return whether operations are evaluated, or recorded into one jaxpr, in both states.
 
         `grad` and `vmap` change what an operation does, `jit`, loops and branches also where it goes.
         """
@@ -116,7 +115,7 @@ class OpaqueTraceState:
         return recorder is not None and recorder is _recorder(other._trace)
 
     def is_repeated_since(self, start: OpaqueTraceState) -> bool:
-        """Whether a loop was entered after `start`: one value here is then a value of each iteration."""
+        """Return whether a loop was entered after `start`, so that a value made now differs between iterations."""
         trace, first = self._trace, start._trace
         while trace is not None and trace is not first:
             if isinstance(trace, StagingTrace) and trace.repeats:
@@ -126,41 +125,41 @@ class OpaqueTraceState:
 
 
 def _around(trace: _Trace) -> _Trace | None:
-    """The trace around one; None for the one that runs operations."""
+    """Return the outer trace; None for the one that evaluates."""
     return getattr(trace, "parent", None) or getattr(trace, "outer", None)
 
 
 def _recorder(trace: _Trace | None) -> _Trace | None:
-    """The innermost trace that records, or the one that runs operations."""
+    """Return the innermost trace that records, or the one that evaluates."""
     while trace is not None and not isinstance(trace, StagingTrace) and trace is not EVALUATION:
         trace = _around(trace)
     return trace
 
 
 def get_opaque_trace_state(convention: object = None) -> OpaqueTraceState:
-    """The traced function that operations go to now. `convention` is ignored; JAX's callers pass one."""
+    """Return the traced function that receives operations now. `convention` is ignored; JAX's callers pass one."""
     return OpaqueTraceState(context.trace)
 
 
 def check_jaxpr(jaxpr: Jaxpr) -> None:
     """Raise `JaxprTypeError` unless a jaxpr is well formed: every variable is defined once and before its use, and each
-    equation has the result types and effects that its primitive says, in sub-jaxprs too.
+    equation has the result types and effects of its primitive, in sub-jaxprs too.
 
-    What the compiler makes of a jaxpr is checked by `jit(f).lower(x).compile().verify()`, and everywhere with the
+    The compiler's forms of a jaxpr are checked by `jit(f).lower(x).compile().verify()`, and everywhere with the
     setting `enable_checks`.
     """
     verifier.verify(jaxpr)
 
 
 def jaxpr_to_text(jaxpr: Jaxpr, table: list[Any] | None = None) -> str:
-    """The whole text of a jaxpr, which `parse_jaxpr` reads; `str(jaxpr)` is shorter. What has no text of its own, such
-    as arrays and functions, is appended to `table`."""
+    """Return the full text of a jaxpr, which `parse_jaxpr` reads; `str(jaxpr)` is shorter. Arrays, functions and other
+    values without a text are appended to `table`."""
     return printer.to_text(jaxpr, full=True, table=table)
 
 
 def parse_jaxpr(text: str, table: Sequence[Any] = ()) -> Jaxpr:
-    """The jaxpr that a text describes, as `jaxpr_to_text` writes it with the same `table`; a short text works where it
-    says everything."""
+    """Parse a jaxpr from the text that `jaxpr_to_text` returns, with the same `table`; a short text works if it is
+    complete."""
     return parser.parse(text, table)
 
 

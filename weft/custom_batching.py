@@ -1,4 +1,4 @@
-"""Functions that say themselves how they are vectorised."""
+"""Functions with a user-defined batching rule."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from weft.api.custom_rules import check_pair, mistake, path_in, rule_name
-from weft.api.flat import adopt, check_callable, check_leaves, name_of, signature_of, structure_differences
+from weft.api.flat import adopt, check_callable, check_leaves, get_name, get_signature, structure_differences
 from weft.base import tree
 from weft.base.errors import CustomRuleError
 from weft.base.publish import publish as _publish
@@ -25,18 +25,18 @@ __all__ = ["custom_vmap", "sequential_vmap"]
 
 
 class MissingBatchRuleError(CustomRuleError, AttributeError):
-    """A `custom_vmap` function was used before its rule was given; an `AttributeError`, as in JAX."""
+    """Raised if a `custom_vmap` function is used before its rule is set; an `AttributeError`, as in JAX."""
 
 
 class custom_vmap:
-    """A function whose `vmap` is computed by a rule, which `def_vmap` sets.
+    """Function whose `vmap` is computed by a rule, which `def_vmap` sets.
 
-    The rule is called with the size of the mapped axis, a list that says of each argument which of its leaves are
-    mapped (along their first dimension), and the arguments. It returns the result and, in the same structure, which of
-    its leaves are mapped. `jit`, `grad`, loops and further `vmap`s see what the rule computes.
+    The rule is called with the size of the mapped axis, a list with a tree of flags for each argument (whether a leaf
+    is mapped, along its first dimension), and the arguments. It returns the result and a tree of such flags for it.
+    `jit`, `grad`, loops and further `vmap`s transform the computation of the rule.
 
     Args:
-        fun: the function, used where nothing is mapped.
+        fun: the function, used if nothing is mapped.
 
     >>> import weft, weft.numpy as wnp
     >>> from weft.custom_batching import custom_vmap
@@ -57,15 +57,15 @@ class custom_vmap:
         self.vmap_rule: Callable[..., Any] | None = None
 
     def def_vmap(self, vmap_rule: Callable[..., Any]) -> Callable[..., Any]:
-        """Set the rule; returns it, so that it can decorate."""
-        check_callable(vmap_rule, f"def_vmap of {name_of(self.fun)}")
+        """Set the rule, and return it, so that this can be a decorator."""
+        check_callable(vmap_rule, f"def_vmap of {get_name(self.fun)}")
         self.vmap_rule = vmap_rule
         return vmap_rule
 
     @boundary
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self.vmap_rule is None:
-            name = name_of(self.fun)
+            name = get_name(self.fun)
             what = f"No batching rule is defined for the custom_vmap function {name}."
             raise MissingBatchRuleError(what, fix=f"{name}.def_vmap(rule)", at=user_line())
         args = self.positional(args, kwargs)
@@ -78,27 +78,27 @@ class custom_vmap:
         rule = _Rule(self, in_tree, out_tree, jaxpr.out_avals, types, [get_aval(c) for c in constants])
         results = custom_vmap_call(
             *constants, *leaves,
-            jaxpr=jaxpr, rule=VmapRule(rule.make, name_of(self.fun), rule.run), num_consts=len(constants),
+            jaxpr=jaxpr, rule=VmapRule(rule.make, get_name(self.fun), rule.run), num_consts=len(constants),
         )  # fmt: skip
         return tree.unflatten(out_tree, results)
 
     def positional(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-        """All arguments by position, as the rule takes them."""
+        """Return all arguments by position, as the rule takes them."""
         if not kwargs:
             return args
-        signature = signature_of(self.fun)
+        signature = get_signature(self.fun)
         if signature is None:
-            raise mistake(f"{name_of(self.fun)} has no signature to read.", f"by name: {', '.join(kwargs)}")
+            raise mistake(f"{get_name(self.fun)} has no signature to read.", f"by name: {', '.join(kwargs)}")
         bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()
         if bound.kwargs:
-            what = f"{name_of(self.fun)} has keyword-only arguments, which a batching rule cannot take."
+            what = f"{get_name(self.fun)} has keyword-only arguments, which a batching rule cannot take."
             raise mistake(what, ", ".join(bound.kwargs), "make them positional parameters")
         return bound.args
 
 
 class _Rule:
-    """The user's rule for arguments of one structure and of some types, after what the function closes over."""
+    """User's rule for arguments of one structure and of some types, which follow the constants of the function."""
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class _Rule:
         self.name = rule_name("batching rule", self.rule, function.fun)
 
     def run(self, axis: Axis, batched: Mask, args: Sequence[Any]) -> tuple[list[Any], Mask]:
-        """The rule on arguments."""
+        """Run the rule on arguments; raise unless its results have the types of the function."""
         count = len(self.constants)
         passed = tree.unflatten(self.in_tree, args[count:])
         flags = list(tree.unflatten(self.in_tree, batched[count:]))
@@ -143,7 +143,7 @@ class _Rule:
         return [with_aval(leaf) for leaf in leaves], tuple(map(bool, marks))
 
     def make(self, axis: Axis, batched: Mask) -> tuple[Jaxpr, Mask]:
-        """The rule as a jaxpr."""
+        """Stage the rule to a jaxpr."""
         types = [axis.insert_into(t) if b else t for t, b in zip([*self.constants, *self.types], batched, strict=True)]
         out: list[Mask] = []
 
@@ -152,12 +152,12 @@ class _Rule:
             out.append(marks)
             return results
 
-        jaxpr = stage_subjaxpr(function, types, name=name_of(self.rule))
+        jaxpr = stage_subjaxpr(function, types, name=get_name(self.rule))
         return jaxpr, out[0]
 
 
 def sequential_vmap(f: Callable[..., Any]) -> custom_vmap:
-    """A function whose `vmap` is a loop over the elements, one after the other.
+    """Return a function whose `vmap` is a loop over the elements.
 
     >>> import weft, weft.numpy as wnp
     >>> from weft.custom_batching import sequential_vmap

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from weft.api.flat import check_callable, name_of, wraps
+from weft.api.flat import check_callable, get_name, wraps
 from weft.api.shardings import check_sharding, is_sharding, with_all_entries
 from weft.base import tree
 from weft.base.errors import ArgumentError, ArgumentTypeError
@@ -49,7 +49,7 @@ def auto_axes(
         wanted = kwargs.pop("out_sharding", out_sharding)
         if wanted is None:
             raise ArgumentTypeError(
-                f"auto_axes of {name_of(function)} needs out_sharding: outside, types say how its results are split.",
+                f"auto_axes of {get_name(function)} needs out_sharding: outside, types say how its results are split.",
                 fix="auto_axes(f, out_sharding=P('x')), or out_sharding=P('x') at the call",
                 at=user_line(),
             )
@@ -58,7 +58,7 @@ def auto_axes(
         args, kwargs = tree.map(lambda x: on_mesh(x, inside), (args, kwargs))
         with Scope(states["mesh"], inside):
             result = function(*args, **kwargs)
-        return reshard_tree(result, wanted, mesh, f"auto_axes of {name_of(function)}", "out_sharding")
+        return reshard_tree(result, wanted, mesh, f"auto_axes of {get_name(function)}", "out_sharding")
 
     return with_auto_axes
 
@@ -88,14 +88,14 @@ def explicit_axes(
         wanted = kwargs.pop("in_sharding", in_sharding)
         if wanted is None:
             raise ArgumentTypeError(
-                f"explicit_axes of {name_of(function)} needs in_sharding: types say how its arguments are split.",
+                f"explicit_axes of {get_name(function)} needs in_sharding: types say how its arguments are split.",
                 fix="explicit_axes(f, in_sharding=P('x')), or in_sharding=P('x') at the call",
                 at=user_line(),
             )
         mesh = find_mesh("explicit_axes", (args, kwargs))
         inside = with_types(mesh, axes, AxisType.Explicit, "explicit_axes")
         where = wanted if is_sharding(wanted) or not isinstance(wanted, list) else tuple(wanted)
-        args = reshard_tree(args, where, inside, f"explicit_axes of {name_of(function)}", "in_sharding")
+        args = reshard_tree(args, where, inside, f"explicit_axes of {get_name(function)}", "in_sharding")
         with Scope(states["mesh"], inside):
             result = function(*args, **kwargs)
         return tree.map(lambda x: on_mesh(x, mesh), result)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from weft.api.flat import argument_paths, name_of, parameter_names
+from weft.api.flat import argument_paths, get_name, parameter_names
 from weft.api.options import JitOptions
 from weft.base import tree
 from weft.base.errors import UnhashableStaticArgumentError
@@ -83,7 +83,7 @@ class StaticArguments(NamedTuple):
             names = parameter_names(function, self.arg_count) or [str(i) for i in range(self.arg_count)]
             name = key if isinstance(key, str) else names[key]
             raise UnhashableStaticArgumentError(
-                f"{transformation} of {name_of(function)}: static argument `{name}` is not hashable.",
+                f"{transformation} of {get_name(function)}: static argument `{name}` is not hashable.",
                 received=f"{value!r} of type {kind.__name__}",
                 fix="pass a hashable value (a tuple for a list, a frozen dataclass), or make the argument dynamic",
                 at=user_line(),
@@ -115,7 +115,8 @@ def split_static(
 
 
 class Call:
-    """Arguments of one call: the dynamic ones as trees and as typed leaves, and the static ones, () if there are none.
+    """Arguments of one call: the dynamic ones, as trees and as typed leaves, and the static ones (an empty tuple
+    without them).
 
     `types` are those of `leaves`; both are replaced if `in_shardings` reshard the arguments.
     """
@@ -147,7 +148,7 @@ class Call:
         """Return the path of each leaf, such as `params['w']`."""
         return argument_paths(self.function, self.args, self.kwargs, self.names())
 
-    def donated(self, options: JitOptions) -> tuple[bool, ...]:
+    def donation_flags(self, options: JitOptions) -> tuple[bool, ...]:
         """Return a flag for each leaf, or () without donation.
 
         Positions in `donate_argnums` count all positional arguments, static ones included.

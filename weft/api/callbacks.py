@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.api.flat import check_leaves, name_of, structure_differences
+from weft.api.flat import check_leaves, get_name, structure_differences
 from weft.base import dtypes, tree
 from weft.base.errors import ArgumentError, ArgumentTypeError, JaxRuntimeError
 from weft.base.source import is_internal, user_line
@@ -48,14 +48,14 @@ def flat_callback(callback: Callable[..., Any], in_tree: Any, out_tree: Any, wha
         leaves, found = tree.flatten(result)
         if found != out_tree:
             raise JaxRuntimeError(
-                f"{what} of {name_of(callback)}: the function must return the structure of result_shape_dtypes.",
+                f"{what} of {get_name(callback)}: the function must return the structure of result_shape_dtypes.",
                 received=structure_differences(out_tree, found, ()),
                 fix="make result_shape_dtypes agree with what the function returns",
                 at=current_line(),
             )
         return leaves
 
-    flat.__name__ = name_of(callback)
+    flat.__name__ = get_name(callback)
     return flat
 
 
@@ -165,7 +165,7 @@ def debug_callback(
         callback(*a, **k)
         return []
 
-    flat.__name__ = name_of(callback)
+    flat.__name__ = get_name(callback)
     operands = [v for v, d in zip(values, dynamic, strict=True) if d]
     options = {"partitioned": True} if partitioned else {}
     primitives.debug_callback(*operands, callback=flat, result_types=(), ordered=ordered, **options)

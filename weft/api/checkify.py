@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.api.flat import OutTree, check_callable, flat_function, name_of, wraps
+from weft.api.flat import OutTree, check_callable, flat_function, get_name, wraps
 from weft.base import dtypes, tree
 from weft.base.errors import ArgumentTypeError, FailedCheckError
 from weft.base.settings import checks, strict_indices
@@ -211,7 +211,7 @@ def checkify(f: Callable[..., Any], errors: Iterable[ErrorCategory] = user_check
         # Functions that index and divide bind checks if the setting is on.
         binding = checks("all") if kinds & {DIVISION, INDEX} else contextlib.nullcontext()
         with binding, strict_indices(False):  # concrete indices are reported, or not checked, like traced ones
-            jaxpr, _ = stage(flat, [], where=name_of(f), name=name_of(f))
+            jaxpr, _ = stage(flat, [], where=get_name(f), name=get_name(f))
         run = Run(kinds)
         results = run.equations(jaxpr, [])
         error = init_error

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from weft.api.differentiate import jvp
-from weft.api.flat import name_of
+from weft.api.flat import get_name
 from weft.api.vjp import vjp
 from weft.base import dtypes, tree
 from weft.base.dataclass import dataclass
@@ -93,7 +93,7 @@ def check_grads(
                 weights = random_tree(rng, function(*point))
                 check(lambda *p: inexact_leaves(vjp(function, *p)[1](weights)), left - 1, name)
 
-    check(f, order, name_of(f))
+    check(f, order, get_name(f))
 
 
 def check_jvp(

@@ -28,9 +28,9 @@ from weft.api.flat import (
     adopt,
     check_leaves,
     flat_function,
-    name_of,
+    get_name,
+    get_signature,
     parameter_names,
-    signature_of,
     wraps,
 )
 from weft.api.scopes import KnownTrace
@@ -79,24 +79,24 @@ class CustomFunction(Generic[Parameters, Result]):
         adopt(self, fun)
         self.fun = fun
         argnums = (nondiff_argnums,) if isinstance(nondiff_argnums, int) else tuple(nondiff_argnums)
-        signature = signature_of(fun)
+        signature = get_signature(fun)
         names = list(signature.parameters) if signature is not None else []
         self.nondiff_argnums = tuple(sorted({*argnums, *(names.index(n) for n in nondiff_argnames)}))
         self._cache: Memo[Any, Any] = Memo(LIMIT)
 
     def positional(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         """Return all arguments by position, with defaults filled in, in the form that rules take."""
-        signature = signature_of(self.fun)
+        signature = get_signature(self.fun)
         if signature is None:
             if kwargs:
-                what = f"{name_of(self.fun)} has no readable signature, so its arguments must be passed by position."
+                what = f"{get_name(self.fun)} has no readable signature, so its arguments must be passed by position."
                 raise CustomRuleError(what, received=f"by name: {', '.join(kwargs)}", at=user_line())
             return args
         bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()
         if bound.kwargs:
             raise CustomRuleError(
-                f"{name_of(self.fun)} has keyword-only arguments, which custom rules cannot take.",
+                f"{get_name(self.fun)} has keyword-only arguments, which custom rules cannot take.",
                 received=", ".join(bound.kwargs),
                 fix="make them positional parameters",
                 at=user_line(),
@@ -181,8 +181,8 @@ class CustomFunction(Generic[Parameters, Result]):
         """Stage the function, and make the rule for its types."""
         out = OutTree()
         function = flat_function(self.with_held(self.fun, held, count), in_tree, out)
-        where = f"{name_of(self.fun)}, {type(self).__name__} at {user_line()}"
-        jaxpr, constants = stage(function, types, where=where, name=name_of(self.fun))
+        where = f"{get_name(self.fun)}, {type(self).__name__} at {user_line()}"
+        jaxpr, constants = stage(function, types, where=where, name=get_name(self.fun))
         rule = self.make_rule(in_tree, types, held, count, Promise(out.treedef, jaxpr.out_avals))
         return constants_to_arguments(jaxpr), constants, out.treedef, rule
 
@@ -325,7 +325,7 @@ class custom_jvp(CustomFunction[Parameters, Result]):
 
     def check_rules(self) -> None:
         if self.jvp is None:
-            name = name_of(self.fun)
+            name = get_name(self.fun)
             raise MissingDerivativeError(f"No jvp is defined for {name}.", fix=f"{name}.defjvp(rule)")
 
     def make_rule(self, in_tree: Any, types: Any, held: Any, count: int, promise: Promise) -> JvpRule:
@@ -345,9 +345,11 @@ class custom_jvp(CustomFunction[Parameters, Result]):
                 results, pushed = call(flat[:half], tangents)
                 return [*results, *(instantiate(t) for t in pushed)]
 
-            return stage_subjaxpr(function, [*types, *(t.tangent() for t in types)], name=f"jvp of {name_of(self.fun)}")
+            return stage_subjaxpr(
+                function, [*types, *(t.tangent() for t in types)], name=f"jvp of {get_name(self.fun)}"
+            )
 
-        return JvpRule(make, name_of(self.fun), call)
+        return JvpRule(make, get_name(self.fun), call)
 
 
 def _add(a: Any, b: Any) -> Any:
@@ -396,12 +398,12 @@ class custom_vjp(CustomFunction[Parameters, Result]):
 
     def check_rules(self) -> None:
         if self.fwd is None or self.bwd is None:
-            name = name_of(self.fun)
+            name = get_name(self.fun)
             raise MissingDerivativeError(f"No vjp is defined for {name}.", fix=f"{name}.defvjp(fwd, bwd)")
 
     def make_rule(self, in_tree: Any, types: Any, held: Any, count: int, promise: Promise) -> VjpRule:
         rules = _UserRules(self, in_tree, types, held, count, promise)
-        return VjpRule(rules.forward, rules.backward, name_of(self.fun), len(promise.types or ()), rules.start)
+        return VjpRule(rules.forward, rules.backward, get_name(self.fun), len(promise.types or ()), rules.start)
 
 
 class _UserRules:
@@ -443,7 +445,7 @@ class _UserRules:
     def start(self, nonzero: Mask, args: Sequence[Any]) -> tuple[list[Any], list[Any], Pullback]:
         """Run the forward rule; return results, residuals and the pullback."""
         results, residuals, structure = self.run_forward(nonzero, args)
-        pull = Pullback(name_of(self.function.fun), lambda saved, cts: self.run_backward(structure, saved, cts))
+        pull = Pullback(get_name(self.function.fun), lambda saved, cts: self.run_backward(structure, saved, cts))
         return results, residuals, pull
 
     def forward(self, nonzero: Mask) -> Jaxpr:
@@ -454,7 +456,7 @@ class _UserRules:
             self.saved[nonzero] = (structure, [get_aval(r) for r in residuals])
             return [*results, *residuals]
 
-        return stage_subjaxpr(function, self.types, name=f"forward of {name_of(self.function.fun)}")
+        return stage_subjaxpr(function, self.types, name=f"forward of {get_name(self.function.fun)}")
 
     def backward(self, nonzero: Mask, cotangents: Mask) -> Jaxpr:
         """Stage the backward rule."""
@@ -467,7 +469,7 @@ class _UserRules:
             passed = [ct if n else Zero(ct.aval) for ct, n in zip(flat[len(types) :], cotangents, strict=True)]
             return [instantiate(ct) for ct in self.run_backward(structure, flat[: len(types)], passed)]
 
-        return stage_subjaxpr(function, [*types, *incoming], name=f"backward of {name_of(self.function.fun)}")
+        return stage_subjaxpr(function, [*types, *incoming], name=f"backward of {get_name(self.function.fun)}")
 
 
 def custom_gradient(fun: Callable[..., Any]) -> Callable[..., Any]:
@@ -495,7 +497,7 @@ def custom_gradient(fun: Callable[..., Any]) -> Callable[..., Any]:
             return fun(*chosen, **kwargs)[0]
 
         def forward(*chosen: Any) -> Any:
-            results, pullback = check_pair(fun(*chosen, **kwargs), f"`{name_of(fun)}`", "results, pullback")
+            results, pullback = check_pair(fun(*chosen, **kwargs), f"`{get_name(fun)}`", "results, pullback")
             leaves, out_tree = tree.flatten(results)
             out = OutTree()
 
@@ -505,7 +507,7 @@ def custom_gradient(fun: Callable[..., Any]) -> Callable[..., Any]:
                 return cotangents_in
 
             types = [get_aval(r).tangent() for r in leaves]
-            jaxpr, constants = stage(flat, types, where=f"the pullback of {name_of(fun)}")
+            jaxpr, constants = stage(flat, types, where=f"the pullback of {get_name(fun)}")
             pullbacks[:] = [(constants_to_arguments(jaxpr), out.treedef)]
             return results, constants
 
@@ -528,7 +530,7 @@ def closure_convert(fun: Callable[..., Any], *example_args: Any) -> tuple[Callab
     check_leaves(fun, "closure_convert", leaves, example_args, {})
     out = OutTree()
     types = [get_aval(leaf) for leaf in leaves]
-    jaxpr, constants = stage(flat_function(fun, in_tree, out), types, where=name_of(fun))
+    jaxpr, constants = stage(flat_function(fun, in_tree, out), types, where=get_name(fun))
     hoisted = [isinstance(c, Tracer) and inexact(get_aval(c)) for c in constants]
     held = [c for c, h in zip(constants, hoisted, strict=True) if not h]
     opened = constants_to_arguments(jaxpr)
@@ -539,7 +541,7 @@ def closure_convert(fun: Callable[..., Any], *example_args: Any) -> tuple[Callab
         others = iter(held)
         flat, treedef = tree.flatten((tuple(args), {}))
         if treedef != in_tree:
-            what = f"The arguments of the converted {name_of(fun)} must have the structure of the example."
+            what = f"The arguments of the converted {get_name(fun)} must have the structure of the example."
             raise ArgumentTypeError(what, received=f"{treedef} for {in_tree}")
         values = [next(captured) if h else next(others) for h in hoisted]
         return tree.unflatten(out.treedef, replay(opened, *values, *flat))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from weft.api.flat import name_of, structure_differences
+from weft.api.flat import get_name, structure_differences
 from weft.base import dtypes, tree
 from weft.base.errors import ArgumentTypeError, CustomRuleError
 from weft.base.source import Location, user_line
@@ -135,7 +135,7 @@ def rule_name(word: str, rule: Callable[..., Any], function: Callable[..., Any])
     """Describe a rule in messages: kind, function and source line."""
     code = getattr(rule, "__code__", None)
     line = f", {Location(code, 0).file_and_line()}," if code is not None else ""
-    return f"The {word} `{name_of(rule)}`{line} of `{name_of(function)}`"
+    return f"The {word} `{get_name(rule)}`{line} of `{get_name(function)}`"
 
 
 def in_words(value: Any) -> str:

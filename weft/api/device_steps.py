@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.api.flat import check_callable, name_of, wraps
+from weft.api.flat import check_callable, get_name, wraps
 from weft.api.jit import jit
 from weft.base import tree
 from weft.base.dataclass import dataclass
@@ -78,7 +78,7 @@ def devices(
         mesh = traced._staged.find_mesh(operands)
         if mesh is None:
             raise ArgumentError(
-                f"debug.devices of {name_of(f)} needs arguments, or constraints, on a mesh of several devices.",
+                f"debug.devices of {get_name(f)} needs arguments, or constraints, on a mesh of several devices.",
                 fix="weft.device_put(x, weft.NamedSharding(mesh, P('x')))   before the call",
                 at=user_line(),
             )

@@ -13,7 +13,7 @@ from weft.api.flat import (
     check_callable,
     check_leaves,
     flat_function,
-    name_of,
+    get_name,
     not_a_jax_type,
     parameter_names,
     structure_differences,
@@ -77,7 +77,7 @@ def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]
     check_leaves(fun, "jvp", flat_primals, primals, {})
     if in_tree != tangent_tree or isinstance(primals, tuple) != isinstance(tangents, tuple):
         raise TangentMismatchError(
-            f"jvp of {name_of(fun)}: the tangents must have the structure of the primals.",
+            f"jvp of {get_name(fun)}: the tangents must have the structure of the primals.",
             received=structure_differences(
                 tree.structure(tuple(primals)), tree.structure(tuple(tangents)), argument_names(fun, primals)
             ),
@@ -86,12 +86,12 @@ def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]
             f"structure {tree.structure(primals)} whereas tangents have tree structure {tree.structure(tangents)}.",
         )
     check_leaves(fun, "jvp", flat_tangents, tangents, {})
-    what = f"jvp of {name_of(fun)}: a tangent must have the shape and dtype of its primal"
+    what = f"jvp of {get_name(fun)}: a tangent must have the shape and dtype of its primal"
     types = [get_aval(p) for p in flat_primals]
     tangents_in = all_fitting(types, flat_tangents, what, lambda: argument_paths(fun, primals, {}), _jax_text_of_jvp)
     out = OutTree()
     function = flat_with_aux(fun, in_tree, out, has_aux)
-    results, out_tangents = jvp_flat(function, flat_primals, tangents_in, f"jvp({name_of(fun)})", user_location())
+    results, out_tangents = jvp_flat(function, flat_primals, tangents_in, f"jvp({get_name(fun)})", user_location())
     value = tree.unflatten(out.treedef, results)
     pushed = [convert_type(instantiate(t), get_aval(r).tangent()) for r, t in zip(results, out_tangents, strict=True)]
     return (
@@ -199,7 +199,7 @@ def flat_with_aux(
     def first(*args: Any, **kwargs: Any) -> Any:
         result = fun(*args, **kwargs)
         if not isinstance(result, (tuple, list)) or len(result) != 2:
-            what = f"With has_aux=True, {name_of(fun)} must return a pair (value, auxiliary)."
+            what = f"With has_aux=True, {get_name(fun)} must return a pair (value, auxiliary)."
             received = (
                 f"a {type(result).__name__} of length {len(result)}"
                 if isinstance(result, (tuple, list))
@@ -330,14 +330,14 @@ def linearize_at(
     leaves, in_tree = tree.flatten((tuple(args), {}))
     check_leaves(fun, transformation, leaves, args, {})
     linear = Linearization()
-    linear.fun_name, linear.in_tree = name_of(fun), in_tree
+    linear.fun_name, linear.in_tree = get_name(fun), in_tree
     linear.names = names or (lambda: argument_names(fun, args))
     linear.types = [get_aval(leaf) for leaf in leaves]
     linear.inexact = [t.tangent().dtype != dtypes.float0 for t in linear.types]  # type: ignore[attr-defined]
     out = OutTree()
     function = flat_with_aux(fun, in_tree, out, has_aux)
     results, jaxpr, linear.live = linearize_flat(
-        function, leaves, linear.inexact, f"jvp({name_of(fun)})", user_location()
+        function, leaves, linear.inexact, f"jvp({get_name(fun)})", user_location()
     )
     linear.out_tree = out.treedef
     linear.out_types = [get_aval(r) for r in results]
@@ -403,18 +403,18 @@ def linear_transpose(fun: Callable[..., Any], *primals: Any, reduce_axes: Sequen
     check_leaves(fun, "linear_transpose", leaves, primals, {})
     types = [get_aval(leaf) for leaf in leaves]
     out = OutTree()
-    jaxpr, constants = stage(flat_function(fun, in_tree, out), types, where=f"linear_transpose of {name_of(fun)}")
+    jaxpr, constants = stage(flat_function(fun, in_tree, out), types, where=f"linear_transpose of {get_name(fun)}")
     kinds = [{dtypes.kind(t.dtype) in "fc" for t in side} for side in (types, jaxpr.out_avals)]  # type: ignore[attr-defined]
     if len(kinds[0] | kinds[1]) > 1:
         words = [", ".join(t.short() for t in side) for side in (types, jaxpr.out_avals)]
-        what = f"linear_transpose of {name_of(fun)}: arguments and results must all be floats, or all be integers."
+        what = f"linear_transpose of {get_name(fun)}: arguments and results must all be floats, or all be integers."
         fix = "give primals of the dtype that the function returns, for example 1.0 instead of 1"
         jax = (
             "linear_transpose only supports [float or complex] -> [float or complex], and integer -> integer "
             f"functions, but got {words[0]} -> {words[1]}."
         )
         raise ArgumentTypeError(what, received=f"{words[0]} -> {words[1]}", fix=fix, jax=jax)
-    transposition = Transposition(constants_to_arguments(jaxpr), name_of(fun), in_tree, out.treedef, types)
+    transposition = Transposition(constants_to_arguments(jaxpr), get_name(fun), in_tree, out.treedef, types)
     return tree.Partial(transposition.pull, constants)
 
 
@@ -514,7 +514,7 @@ def value_and_grad(
 
     @boundary
     @wraps(fun)
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
+    def function(*args: Any, **kwargs: Any) -> Any:
         partial, chosen = hold_others(fun, indices, args, kwargs, "grad")
         check_gradient_inputs(fun, indices, args, holomorphic, allow_int, "grad")
         names = lambda: argument_names_at(fun, indices, args)
@@ -528,7 +528,7 @@ def value_and_grad(
         result = gradients if isinstance(argnums, (tuple, list)) else gradients[0]
         return ((value, auxiliary), result) if has_aux else (value, result)
 
-    return wrapped
+    return function
 
 
 def grad(
@@ -568,11 +568,11 @@ def grad(
 
     @boundary
     @wraps(fun)
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
+    def function(*args: Any, **kwargs: Any) -> Any:
         value, gradient = both(*args, **kwargs)
         return (gradient, value[1]) if has_aux else gradient
 
-    return wrapped
+    return function
 
 
 def hold_others(
@@ -583,7 +583,7 @@ def hold_others(
         if not -len(args) <= n < len(args):
             least = n + 1 if n >= 0 else -n
             what = (
-                f"{transformation} of {name_of(fun)}: differentiating with respect to argnums={n} requires at least "
+                f"{transformation} of {get_name(fun)}: differentiating with respect to argnums={n} requires at least "
                 f"{least} positional arguments to be passed by the caller, but got only {len(args)} positional "
                 "arguments."
             )
@@ -596,7 +596,7 @@ def hold_others(
     positions = [n % len(args) for n in indices]
     if len(set(positions)) != len(positions):
         raise ArgumentError(
-            f"{transformation} of {name_of(fun)}: argnums must name each argument once.",
+            f"{transformation} of {get_name(fun)}: argnums must name each argument once.",
             received=f"argnums={tuple(indices)}",
         )
 
@@ -641,7 +641,7 @@ def reject_gradient_input(
 ) -> NoReturn:
     if not is_value(leaf):
         raise InvalidInputTypeError(
-            f"{transformation} of {name_of(fun)} cannot differentiate with respect to what is no array, at {path}.",
+            f"{transformation} of {get_name(fun)} cannot differentiate with respect to what is no array, at {path}.",
             received=f"{leaf!r} of type {type(leaf).__name__}",
             fix="choose other argnums, or pass an array",
             at=user_line(),
@@ -651,7 +651,7 @@ def reject_gradient_input(
     if holomorphic:
         what = (
             f"{transformation} with holomorphic=True requires inputs with complex dtype, but got "
-            f"{dtypes.name(get_aval(leaf).dtype)}: {path} of {name_of(fun)}."  # type: ignore[attr-defined]
+            f"{dtypes.name(get_aval(leaf).dtype)}: {path} of {get_name(fun)}."  # type: ignore[attr-defined]
         )
         raise ArgumentTypeError(
             what, received=f"{received} at {path}", fix=f"convert {path}, or leave holomorphic=True out"
@@ -659,7 +659,7 @@ def reject_gradient_input(
     other = "; allow_int=True returns float0 gradients" if transformation in ("grad", "jacrev") else ""
     raise IntegerInputGradientError(
         f"{transformation} requires real- or complex-valued inputs (input dtype that is a sub-dtype of np.inexact), "
-        f"but got {dtypes.name(get_aval(leaf).dtype)}: {path} of {name_of(fun)}.",  # type: ignore[attr-defined]
+        f"but got {dtypes.name(get_aval(leaf).dtype)}: {path} of {get_name(fun)}.",  # type: ignore[attr-defined]
         received=received,
         fix=f"pass {path} as a float (1.0 instead of 1, x.astype(float)), or choose other argnums{other}",
         at=user_line(),
@@ -671,7 +671,7 @@ def check_scalar(fun: Callable[..., Any], value: Any, results: Sequence[Any], ho
     if len(results) != 1 or not tree.treedef_is_leaf(tree.structure(value)):
         raise NonScalarGradientError(
             f"Gradient only defined for scalar-output functions. Output was a {type(value).__name__}.",
-            received=f"a {type(value).__name__} with {len(results)} arrays from {name_of(fun)}",
+            received=f"a {type(value).__name__} with {len(results)} arrays from {get_name(fun)}",
             fix="return the scalar alone, or (scalar, auxiliary) with has_aux=True",
             at=user_line(),
         )
@@ -679,7 +679,7 @@ def check_scalar(fun: Callable[..., Any], value: Any, results: Sequence[Any], ho
     if aval.shape:  # type: ignore[attr-defined]
         raise NonScalarGradientError(
             f"Gradient only defined for scalar-output functions. Output had shape: {aval.shape}.",  # type: ignore[attr-defined]
-            received=f"{aval.short()} from {name_of(fun)}",
+            received=f"{aval.short()} from {get_name(fun)}",
             fix="reduce the result, for example with .sum() or .mean(); for all derivatives use jacrev or jacfwd",
             at=user_line(),
         )
@@ -690,4 +690,4 @@ def check_scalar(fun: Callable[..., Any], value: Any, results: Sequence[Any], ho
         if holomorphic:
             what = f"grad with holomorphic=True requires outputs with complex dtype, but got {found}."
         fix = "holomorphic=True for a holomorphic function; vjp for others" if kind == "c" else None
-        raise NonScalarGradientError(what, received=f"{aval.short()} from {name_of(fun)}", fix=fix, at=user_line())
+        raise NonScalarGradientError(what, received=f"{aval.short()} from {get_name(fun)}", fix=fix, at=user_line())

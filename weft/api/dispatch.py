@@ -88,7 +88,7 @@ def spmd_dispatcher(
     ready = zip(placements, compiled.in_shardings, types, strict=True) if not constants else ()
     if ready and all(isinstance(a, Sharding) and a.is_equivalent_to(b, t.ndim) for a, b, t in ready):
         if any(flags):
-            writer.line(f"if {not_owned(writer, compiled)}:")
+            writer.line(f"if {needs_copies(writer, compiled)}:")
             writer.line(f"return {built(writer.source, out_tree, general_call(writer, compiled, constants, 2))}", 2)
         writer.line(f"return {built(writer.source, out_tree, ready_call(writer, compiled))}")
     else:
@@ -113,7 +113,7 @@ def run_donated(compiled: SpmdProgram, args: Sequence[Any], donated: Sequence[bo
     return run(compiled, args, lambda: donate(args, donated))
 
 
-def not_owned(writer: _Writer, compiled: SpmdProgram) -> str:
+def needs_copies(writer: _Writer, compiled: SpmdProgram) -> str:
     """Return the condition that donated memory cannot be reused: its shards are referenced elsewhere, or an argument
     occurs twice."""
     taken = [leaf for leaf, flag in zip(writer.leaves, compiled.donated, strict=True) if flag]
@@ -137,7 +137,7 @@ def ready_call(writer: _Writer, compiled: SpmdProgram) -> list[str]:
         writer.line(f"held = ({', '.join(held)}{',' if held else ''})")
         writer.line(f"where = {writer.constant(user_location)}()")
         for leaf, taken, _ in deleted:
-            if taken:  # the condition of `not_owned` has excluded other references
+            if taken:  # the condition of `needs_copies` has excluded other references
                 writer.line(f"{leaf}._whole = {leaf}._whole_memory = {leaf}._memory = {leaf}._addresses = None")
                 writer.line(f"{leaf}._donated_at = where")
             else:
@@ -151,7 +151,7 @@ def ready_call(writer: _Writer, compiled: SpmdProgram) -> list[str]:
     ]
 
 
-def adopted(value: Any, aval: ArrayType) -> ConcreteArray | None:
+def to_array(value: Any, aval: ArrayType) -> ConcreteArray | None:
     """Convert a NumPy array or a Python number to an array of a type for one call; None if its type may be another.
 
     NumPy's memory is read in place: no program retains or changes the memory of arguments that are not donated.
@@ -187,7 +187,7 @@ class _Writer:
         self.leaves: list[str] = []
         names: dict[str, Any] = {
             "MISS": MISS,
-            "adopted": adopted,
+            "to_array": to_array,
             "Array": ConcreteArray,
             "Placed": PlacedArray,
             "Sharded": ShardedArray,
@@ -263,6 +263,6 @@ class _Writer:
         elif self.donated[i]:
             self.line(f"if type({name}) is not Array or {name}.aval is not {aval}: return MISS", 2)
         else:
-            self.line(f"if type({name}) is not Array and ({name} := adopted({name}, {aval})) is None: return MISS", 2)
+            self.line(f"if type({name}) is not Array and ({name} := to_array({name}, {aval})) is None: return MISS", 2)
             self.line(f"if {name}.aval is not {aval}: return MISS", 2)
         self.leaves.append(name)

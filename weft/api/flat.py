@@ -24,10 +24,10 @@ class OutTree:
     auxiliary: Any
 
 
-def name_of(function: Any) -> str:
+def get_name(function: Any) -> str:
     """Return the name of a function in jaxprs and messages."""
     if isinstance(function, functools.partial):
-        return name_of(function.func)
+        return get_name(function.func)
     name = getattr(function, "__name__", None)  # of an object it may be anything
     return name if isinstance(name, str) and name else type(function).__name__
 
@@ -39,7 +39,7 @@ def adopt(wrapper: Wrapper, function: Any) -> Wrapper:
     """Copy the name, documentation, signature and attributes of a function to its wrapper. Attributes of objects that
     are no plain functions belong to their class, and attributes of the wrapper itself stay."""
     target: Any = wrapper
-    target.__name__ = name_of(function)
+    target.__name__ = get_name(function)
     for attribute in ("__qualname__", "__module__", "__doc__"):
         value = getattr(function, attribute, None)
         if isinstance(value, str):
@@ -75,14 +75,14 @@ def check_callable(function: Any, transformation: str) -> None:
         )
     if inspect.isgeneratorfunction(function):
         raise ArgumentTypeError(
-            f"{transformation} of {name_of(function)}: a generator function must return its values, not yield them.",
+            f"{transformation} of {get_name(function)}: a generator function must return its values, not yield them.",
             received=repr(function),
             fix="return a list or a tuple",
             jax=f"Expected a function, got a generator function: {function}",
         )
 
 
-def signature_of(function: Callable[..., Any]) -> inspect.Signature | None:
+def get_signature(function: Callable[..., Any]) -> inspect.Signature | None:
     """Return the signature of a function, or None if it has none."""
     try:
         return inspect.signature(function)
@@ -107,14 +107,14 @@ def flat_function(function: Callable[..., Any], in_tree: tree.PyTreeDef, out: Ou
 def check_results(function: Callable[..., Any], result: Any, leaves: Sequence[Any], what: str = "The function") -> None:
     """Raise unless every leaf of a transformed function's result is an array or a number. `what` describes the
     function."""
-    check_no_ref_results(leaves, f"{what} {name_of(function)}")
+    check_no_ref_results(leaves, f"{what} {get_name(function)}")
     check_values(
         result,
         leaves,
-        lambda path: f"{what} {name_of(function)} returned a value that is not an array at result{path}.",
+        lambda path: f"{what} {get_name(function)} returned a value that is not an array at result{path}.",
         "return arrays, numbers, or trees of them",
         lambda leaf, path: (
-            f"function {name_of(function)} traced for jit returned a value of type {type(leaf)} at output component "
+            f"function {get_name(function)} traced for jit returned a value of type {type(leaf)} at output component "
             f"{path}, which is not a valid JAX type"
         ),
     )
@@ -156,7 +156,7 @@ def argument_paths(
 
 def parameter_names(function: Callable[..., Any], count: int) -> list[str] | None:
     """Return the names of the first `count` positional parameters, with `args[i]` for variadic ones."""
-    signature = signature_of(function)
+    signature = get_signature(function)
     if signature is None:
         return None
     names: list[str] = []
@@ -187,7 +187,7 @@ def check_leaves(
             path = argument_paths(function, args, kwargs, names)[i]
             static = ", or mark the argument with static_argnums or static_argnames"
             raise InvalidInputTypeError(
-                f"{transformation} of {name_of(function)} got a value that is not an array at {path}.",
+                f"{transformation} of {get_name(function)} got a value that is not an array at {path}.",
                 received=f"{leaf!r} of type {type(leaf).__name__}",
                 fix="pass arrays or numbers" + (static if transformation in ("jit", "checkpoint") else ""),
                 at=user_line(),
@@ -237,7 +237,7 @@ MISS = object()
 Dispatcher = Callable[[tuple[Any, ...], dict[str, Any]], Any]
 
 
-def types_of(leaves: Sequence[Any]) -> tuple[Any, ...]:
+def get_types(leaves: Sequence[Any]) -> tuple[Any, ...]:
     """Return the types of leaves."""
     return tuple([get_aval(leaf) for leaf in leaves])
 
@@ -247,7 +247,7 @@ def resolve(
 ) -> tuple[tuple[int, ...], tuple[str, ...]]:
     """Complete positions by names, and names by positions, from the signature. If both are passed, or `complete` is
     False, neither is completed."""
-    signature = signature_of(function)
+    signature = get_signature(function)
     if signature is None or not (argnums or names):
         return argnums, names
     positional = [
@@ -257,17 +257,17 @@ def resolve(
     accepts_any = any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values())
     for name in names:
         if name not in signature.parameters and not accepts_any:
-            what = f"Jitted function has invalid argnames: {name_of(function)} has no parameter {name!r}."
+            what = f"Jitted function has invalid argnames: {get_name(function)} has no parameter {name!r}."
             fix = "the name of an argument of the function"
             raise ArgumentError(what, received=f"parameters {', '.join(signature.parameters)}", fix=fix)
         parameter = signature.parameters.get(name)
         if parameter is not None and parameter.kind in (parameter.POSITIONAL_ONLY, parameter.VAR_POSITIONAL):
-            what = f"Jitted function has invalid argnames: {name_of(function)} takes {name!r} by position only."
+            what = f"Jitted function has invalid argnames: {get_name(function)} takes {name!r} by position only."
             fix = "static_argnums or donate_argnums, with the position of the argument"
-            raise ArgumentError(what, received=f"{name_of(function)}{signature}", fix=fix)
+            raise ArgumentError(what, received=f"{get_name(function)}{signature}", fix=fix)
     for i in argnums:
         if not star and not -len(positional) <= i < len(positional):
-            what = f"jit of {name_of(function)}: argnums must be positions of parameters, and there is no number {i}."
+            what = f"jit of {get_name(function)}: argnums must be positions of parameters, and there is no number {i}."
             fix = "the index of a positional argument, from 0; names go to static_argnames"
             raise ArgumentError(what, received=f"parameters {', '.join(positional) or 'none'}", fix=fix)
     resolved = {n % len(positional) if n < 0 and positional else n for n in argnums}

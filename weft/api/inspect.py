@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from weft.api.call import Call
-from weft.api.flat import OutTree, as_tuple, check_callable, check_leaves, flat_function, name_of, wraps
+from weft.api.flat import OutTree, as_tuple, check_callable, check_leaves, flat_function, get_name, wraps
 from weft.api.jit_function import JitFunction
 from weft.api.options import JitOptions
 from weft.api.ref_arguments import with_ref_arguments
@@ -71,7 +71,7 @@ def make_jaxpr(
         with ExitStack() as scopes:
             for name, size in axis_env or ():
                 scopes.enter_context(bind_axis(name, size))
-            jaxpr, _ = stage(of_values, types, where=name_of(fun), names=call.paths(), name=name_of(fun), refs=[])
+            jaxpr, _ = stage(of_values, types, where=get_name(fun), names=call.paths(), name=get_name(fun), refs=[])
         if return_shape:
             # Values of mutable arrays that were written follow the results.
             shapes = [struct(v.aval) for v in jaxpr.outvars[: out.treedef.num_leaves]]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from weft.api.differentiate import argument_indices, check_gradient_inputs, hold_others, jvp
-from weft.api.flat import check_callable, name_of, wraps
+from weft.api.flat import check_callable, get_name, wraps
 from weft.api.vectorize import vmap
 from weft.api.vjp import vjp
 from weft.base import dtypes, tree
@@ -158,7 +158,7 @@ def check_complex(fun: Callable[..., Any], value: Any) -> None:
     """Raise unless all leaves are complex."""
     for leaf in tree.leaves(value):
         if dtypes.kind(get_aval(leaf).dtype) != "c":  # type: ignore[attr-defined]
-            what = f"holomorphic=True needs {name_of(fun)} to return complex arrays."
+            what = f"holomorphic=True needs {get_name(fun)} to return complex arrays."
             raise ArgumentTypeError(what, received=get_aval(leaf).short())
 
 
@@ -166,7 +166,7 @@ def check_real(fun: Callable[..., Any], value: Any, word: str, transformation: s
     """Raise unless all leaves are real floats."""
     for path, leaf in tree.leaves_with_path(value):
         if dtypes.kind(get_aval(leaf).dtype) != "f":  # type: ignore[attr-defined]
-            what = f"{transformation} of {name_of(fun)} needs real floating-point {word}."
+            what = f"{transformation} of {get_name(fun)} needs real floating-point {word}."
             received = f"{get_aval(leaf).short()} at {tree.keystr(path) or 'the result'}"
             fix = "for a holomorphic function pass holomorphic=True; for others use jvp or vjp directly"
             side = "inputs (input" if word == "arguments" else "outputs (output"

@@ -16,7 +16,7 @@ from weft.api.cache_report import CacheReport
 from weft.api.call import Call, Signature, StaticArguments, split_static
 from weft.api.dispatch_table import DispatchTable
 from weft.api.explain import log_miss, logger
-from weft.api.flat import MISS, adopt, check_leaves, name_of, types_of, wraps
+from weft.api.flat import MISS, adopt, check_leaves, get_name, get_types, wraps
 from weft.api.options import JitOptions
 from weft.api.ref_arguments import StagedRefs
 from weft.api.shardings import argument_shardings, place_argument, with_out_shardings
@@ -81,7 +81,7 @@ class JitFunction:
     def __init__(self, function: Callable[..., Any], options: JitOptions) -> None:
         adopt(self, function)
         self._function = function
-        self._name = name_of(function)
+        self._name = get_name(function)
         self._caller = f"{self._transformation} of {self._name}"  # in messages
         self._options = options = options.resolve(function, self._caller)
         self._has_static = options.has_static
@@ -171,7 +171,7 @@ class JitFunction:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> None:
-        """Register a dispatcher for calls like this one, generating it first if there is none."""
+        """Register the dispatcher for calls like this one, generated at the first one."""
         placements = tuple(map(get_place, call.leaves))
         key = (config.call_key(), placements)  # a dispatcher is valid for these settings only
         if key not in staged.dispatchers:
@@ -251,7 +251,7 @@ class JitFunction:
         leaves = call.leaves
         call.has_refs = any(type(leaf) is Ref for leaf in leaves)
         try:
-            call.types = ref_arguments.types_with_refs(leaves) if call.has_refs else types_of(leaves)
+            call.types = ref_arguments.types_with_refs(leaves) if call.has_refs else get_types(leaves)
         except TypeError:
             arrays = [0 if isinstance(leaf, Ref) else leaf for leaf in leaves]
             check_leaves(self._function, self._transformation, arrays, call.args, call.kwargs, call.names())
@@ -264,7 +264,7 @@ class JitFunction:
                 leaf if sharding is None else place_argument(leaf, sharding, self._caller, path)
                 for leaf, sharding, path in zip(leaves, wanted, call.paths(), strict=True)
             ]
-            call.types = types_of(call.leaves)
+            call.types = get_types(call.leaves)
         return call
 
     def _find(
@@ -413,7 +413,7 @@ class JitFunction:
         return self if instance is None else functools.partial(self, instance)
 
     def __repr__(self) -> str:
-        return f"<jit of {name_of(self._function)}>"
+        return f"<jit of {get_name(self._function)}>"
 
 
 def get_place(leaf: Any) -> Any:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from weft.api.custom_rules import mistake, path_in, rule_name
-from weft.api.flat import OutTree, check_callable, check_values, flat_function, name_of, structure_differences
+from weft.api.flat import OutTree, check_callable, check_values, flat_function, get_name, structure_differences
 from weft.base import tree
 from weft.base.tracebacks import boundary
 from weft.ir.context import with_aval
@@ -46,7 +46,7 @@ def linear_call(
     types = [get_aval(x) for x in operands]
     out = OutTree()
     in_tree = tree.structure(((residual_args, linear_args), {}))
-    jaxpr, constants = stage(flat_function(fun, in_tree, out), types, where=name_of(fun), name=name_of(fun))
+    jaxpr, constants = stage(flat_function(fun, in_tree, out), types, where=get_name(fun), name=get_name(fun))
     rule = rule_name("transpose", fun_transpose, fun)
     held = types[: len(residuals)]
 
@@ -65,7 +65,7 @@ def linear_call(
             return leaves
 
         incoming = [t.cotangent() for t in jaxpr.out_avals]
-        back = stage_subjaxpr(function, [*held, *incoming], name=name_of(fun_transpose))
+        back = stage_subjaxpr(function, [*held, *incoming], name=get_name(fun_transpose))
         # It takes the constants of the function too.
         return back.replace(invars=[*(Var(get_aval(c)) for c in constants), *back.invars])
 

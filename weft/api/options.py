@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from weft.api.contract import Contract
-from weft.api.flat import name_of, resolve
+from weft.api.flat import get_name, resolve
 from weft.api.shardings import is_sharding, single_device
 from weft.base import tree
 from weft.base.dataclass import dataclass
@@ -48,7 +48,7 @@ class JitOptions:
         if both:
             names = ", ".join(sorted(map(str, both)))
             raise ArgumentError(
-                f"jit of {name_of(function)}: an argument cannot be both static and donated.",
+                f"jit of {get_name(function)}: an argument cannot be both static and donated.",
                 received=f"argument {names} in both",
                 jax=f"static_argnames and donate_argnames cannot intersect: {names}.",
             )

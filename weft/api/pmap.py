@@ -8,7 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from weft.api.flat import OutTree, argument_paths, as_tuple, check_callable, check_leaves, flat_function, name_of, wraps
+from weft.api.flat import (
+    OutTree,
+    argument_paths,
+    as_tuple,
+    check_callable,
+    check_leaves,
+    flat_function,
+    get_name,
+    wraps,
+)
 from weft.api.jit import jit
 from weft.api.shard_map import shard_map
 from weft.api.vectorize import (
@@ -88,7 +97,7 @@ def pmap(
     @wraps(fun)
     def function(*args: Any, **kwargs: Any) -> Any:
         if any(i >= len(args) for i in static):
-            what = f"pmap of {name_of(fun)}: the arguments in static_broadcasted_argnums must be passed by position."
+            what = f"pmap of {get_name(fun)}: the arguments in static_broadcasted_argnums must be passed by position."
             raise ArgumentError(
                 what,
                 received=f"{len(args)} positional arguments and static_broadcasted_argnums={static}",
@@ -163,7 +172,7 @@ def select_devices(
             (f"arguments of shape {shape}{pad}, and vmap inside",) if around == 1 and size > len(there) > 0 else ()
         )
         raise ArgumentError(
-            f"pmap of {name_of(fun)} over {size} elements{nested} needs {size * around} devices.",
+            f"pmap of {get_name(fun)} over {size} elements{nested} needs {size * around} devices.",
             received=f"{len(there)} devices",
             fix=(
                 "weft.config.update('num_cpu_devices', n)   right after `import weft`",

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from weft.api.call import StaticArguments
-from weft.api.flat import OutTree, argument_paths, as_tuple, check_callable, check_leaves, flat_function, name_of
+from weft.api.flat import OutTree, argument_paths, as_tuple, check_callable, check_leaves, flat_function, get_name
 from weft.api.jit_function import JitFunction
 from weft.api.options import JitOptions
 from weft.api.staged import StagedFunction
@@ -314,7 +314,7 @@ def saved_residuals(f: Callable[..., Any], *args: Any, **kwargs: Any) -> list[tu
         found.extend((get_aval(c), origin(c)) for c in linear.consts if id(c) not in arguments)
         return results
 
-    stage(flat, [get_aval(leaf) for leaf in leaves], where=f"saved_residuals of {name_of(f)}")
+    stage(flat, [get_aval(leaf) for leaf in leaves], where=f"saved_residuals of {get_name(f)}")
     return found
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from weft.api.flat import name_of, wraps
+from weft.api.flat import get_name, wraps
 from weft.base.errors import ArgumentTypeError
 from weft.base.settings import states
 from weft.base.tracebacks import boundary
@@ -55,7 +55,7 @@ def named_call(fun: Callable[..., Any], *, name: str | None = None) -> Callable[
     >>> weft.named_call(lambda x: x + 1, name="increment")(1)
     2
     """
-    scope = name or name_of(fun)
+    scope = name or get_name(fun)
 
     @boundary
     @wraps(fun)

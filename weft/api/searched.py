@@ -9,7 +9,7 @@ from typing import Any
 
 from weft.api.axis_types import find_mesh
 from weft.api.devices import device_put
-from weft.api.flat import adopt, name_of
+from weft.api.flat import adopt, get_name
 from weft.api.jit_function import JitFunction
 from weft.api.options import JitOptions
 from weft.base import tree
@@ -68,7 +68,7 @@ class SearchedFunction:
 
         The axes of the mesh are Auto: the compiler derives the shardings of all other values.
         """
-        caller = f"jit of {name_of(self._function)}"
+        caller = f"jit of {get_name(self._function)}"
         if kwargs:
             raise ArgumentError(
                 f"{caller}: all arguments must be positional, since shardings are searched for these.",
@@ -88,7 +88,7 @@ class SearchedFunction:
             shardings = self.found.in_shardings
             jitted = JitFunction(self._function, replace(self._options, in_shardings=shardings))
             self._known[key] = jitted, shardings, mesh
-            logger.warning("%s", f"Shardings found for {name_of(self._function)} over {mesh}:\n{self.found!r}")
+            logger.warning("%s", f"Shardings found for {get_name(self._function)} over {mesh}:\n{self.found!r}")
         return self._known[key]
 
 

@@ -8,7 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from weft.api.flat import OutTree, argument_paths, check_callable, check_leaves, flat_function, name_of, types_of, wraps
+from weft.api.flat import (
+    OutTree,
+    argument_paths,
+    check_callable,
+    check_leaves,
+    flat_function,
+    get_name,
+    get_types,
+    wraps,
+)
 from weft.api.shard_values import DeviceValues, is_eager
 from weft.base import tree
 from weft.base.arguments import described
@@ -105,14 +114,14 @@ def shard_map(
         leaves = list(chosen(leaves, is_mapped))
         specs = [spec for spec in found if spec is not None]
         check_same_mesh(function, where, leaves, paths)
-        types = types_of(leaves)
+        types = get_types(leaves)
         check_specs("in_specs", specs, where, manual, check_vma)
         if not manual:  # all axes are manual already
             return function(*args, **kwargs)
         local = []
         for path, aval, spec in zip(paths, types, specs, strict=True):
             if not isinstance(aval, ArrayType):
-                what = f"The arguments of shard_map of {name_of(function)} must be arrays."
+                what = f"The arguments of shard_map of {get_name(function)} must be arrays."
                 raise ArgumentTypeError(what, received=f"{path}: {aval}")
             check_divides(aval, spec, where)
             check_own_split(function, path, aval, spec, manual)
@@ -142,9 +151,9 @@ def shard_map(
             jaxpr, constants = stage(
                 body,
                 local,
-                where=f"{name_of(function)}, shard_map at {user_line()}",
+                where=f"{get_name(function)}, shard_map at {user_line()}",
                 names=paths,
-                name=name_of(function),
+                name=get_name(function),
                 observer=observer,
             )
         out_leaves = result_specs(function, out_specs, out.treedef)
@@ -206,7 +215,7 @@ def check_same_mesh(function: Callable[..., Any], mesh: AnyMesh, leaves: Sequenc
     if is_eager(leaves) and not context.device_axes and not isinstance(config.mesh, Mesh):
         if leaves and not any(isinstance(leaf, ShardedArray) for leaf in leaves):
             raise ArgumentError(
-                f"shard_map of {name_of(function)}: an AbstractMesh has no devices, so an argument must have a"
+                f"shard_map of {get_name(function)}: an AbstractMesh has no devices, so an argument must have a"
                 " NamedSharding.",
                 received=", ".join(f"{path}: {described(leaf)}" for path, leaf in zip(paths, leaves, strict=True)),
                 fix=("mesh= a mesh with devices", "weft.device_put(x, NamedSharding(mesh, P(...)))"),
@@ -217,7 +226,7 @@ def check_same_mesh(function: Callable[..., Any], mesh: AnyMesh, leaves: Sequenc
         own = getattr(leaf.sharding, "mesh", None) if isinstance(leaf, ShardedArray) else None
         if own is not None and own.shape_tuple != mesh.shape_tuple:
             raise ArgumentError(
-                f"shard_map of {name_of(function)}: Mesh shape of the input `{path}` does not match the mesh shape"
+                f"shard_map of {get_name(function)}: Mesh shape of the input `{path}` does not match the mesh shape"
                 " passed to shard_map, whose devices must be those of its arguments.",
                 received=f"{leaf.sharding} for {mesh}",
                 fix=("a mesh with devices", f"weft.device_put({path}, ...) onto a mesh of that shape"),
@@ -261,7 +270,7 @@ def argument_specs(
 ) -> list[PartitionSpec | None]:
     """Return a spec for each leaf of the arguments, None for static ones; keyword arguments have the specs of their own
     types."""
-    name = f"in_specs of shard_map of {name_of(function)}"
+    name = f"in_specs of shard_map of {get_name(function)}"
     count = len(tree.leaves(args))
     positional = count if in_specs is not INFER else 0
     own: list[PartitionSpec | None] = [manual_spec(leaf, manual) for leaf in leaves[positional:]]
@@ -301,7 +310,7 @@ def manual_spec(leaf: Any, manual: frozenset[Any]) -> PartitionSpec:
 
 def result_specs(function: Callable[..., Any], out_specs: Any, out_tree: Any) -> list[PartitionSpec]:
     """Return a spec for each leaf of the result."""
-    name = f"out_specs of shard_map of {name_of(function)}"
+    name = f"out_specs of shard_map of {get_name(function)}"
     try:
         found = spec_prefix(name, out_specs, tree.unflatten(out_tree, [0] * out_tree.num_leaves))
         return [PartitionSpec() if spec is None else spec for spec in found]
@@ -364,7 +373,7 @@ def check_own_split(
         said, typed = getattr(spec, state), getattr(aval.spec, state) & manual
         if said != typed:
             raise ArgumentError(
-                f"shard_map of {name_of(function)}: `{path}` must be {state} as in_specs say.",
+                f"shard_map of {get_name(function)}: `{path}` must be {state} as in_specs say.",
                 received=f"{aval.short()} for {spec}",
                 fix=f"{state}={set(typed) or '()'} in the spec, or weft.reshard({path}, {spec})",
             )
@@ -372,7 +381,7 @@ def check_own_split(
     wanted = [entry_axes(spec[i]) if i < len(spec) else () for i in range(aval.ndim)]
     if any(own) and own != wanted:
         raise ArgumentError(
-            f"shard_map of {name_of(function)}: `{path}` is split otherwise than in_specs say.",
+            f"shard_map of {get_name(function)}: `{path}` is split otherwise than in_specs say.",
             received=f"{aval.short()} for {spec}",
             fix=(
                 f"weft.reshard({path}, {spec})",
@@ -389,7 +398,7 @@ def check_results_fit(
         aval: Any = v.aval
         if len(spec) > aval.ndim:
             raise ArgumentError(
-                f"shard_map of {name_of(function)}: out_specs has {len(spec)} entries for {result_name(out_tree, i)},"
+                f"shard_map of {get_name(function)}: out_specs has {len(spec)} entries for {result_name(out_tree, i)},"
                 f" of rank {aval.ndim}.",
                 received=f"{spec} for {aval.short()}",
                 fix=(
@@ -423,7 +432,7 @@ def check_varying(
         if extra:
             axes = extra[0] if len(extra) == 1 else tuple(extra)
             raise ArgumentError(
-                f"shard_map of {name_of(function)}: {result_name(out_tree, i)} is to be the same on all devices along "
+                f"shard_map of {get_name(function)}: {result_name(out_tree, i)} is to be the same on all devices along "
                 f"{axes!r}, but it varies along {'it' if len(extra) == 1 else 'them'}."
                 f"{where_from(jaxpr, v, extra, arguments)}",
                 received=(
@@ -451,7 +460,7 @@ def check_state(function: Callable[..., Any], aval: Any, spec: PartitionSpec, na
         wrong = sorted(getattr(spec, state) - getattr(aval.manual, state), key=str)
         if wrong:
             raise ArgumentError(
-                f"shard_map of {name_of(function)}: {name} must be {state} along {wrong[0]!r}, as out_specs say.",
+                f"shard_map of {get_name(function)}: {name} must be {state} along {wrong[0]!r}, as out_specs say.",
                 received=f"{aval.short()} for out_specs {spec}",
                 fix=f"lax.pcast(x, {wrong[0]!r}, to={state!r})   for what {STATES[state]}",
             )

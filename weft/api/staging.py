@@ -72,7 +72,7 @@ def stage_call(
         check_key_reuse(jaxpr)
     refs = StagedRefs(arguments, written, [Touched(*t) for t in touched]) if touched or any(arguments) else None
     staged = StagedFunction(
-        jaxpr, constants, out.treedef, name, call.donated(options), refs, paths=paths, contract=options.contract
+        jaxpr, constants, out.treedef, name, call.donation_flags(options), refs, paths=paths, contract=options.contract
     )
     if isinstance(answers, Assumptions):
         staged.assumptions = tuple(answers.assumed.values())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from weft.api.flat import OutTree, argument_paths, check_callable, check_leaves, flat_function, name_of, wraps
+from weft.api.flat import OutTree, argument_paths, check_callable, check_leaves, flat_function, get_name, wraps
 from weft.base import tree
 from weft.base.errors import AxisSpecError, ShardingTypeError
 from weft.base.source import user_line, user_location
@@ -84,7 +84,9 @@ def vmap(
             flat = return_written_refs(flat, refs, written)
         of_arrays, arrays, array_dims = hold_unmapped(flat, leaves, dims)
         with batch_over(spmd):
-            values, out_dims = batch_flat(of_arrays, axis, arrays, array_dims, f"vmap({name_of(fun)})", user_location())
+            values, out_dims = batch_flat(
+                of_arrays, axis, arrays, array_dims, f"vmap({get_name(fun)})", user_location()
+            )
         count = out.treedef.num_leaves
         for i, value, dim in zip(written, values[count:], out_dims[count:], strict=True):
             refs[i].replace(move_batch_axis(fun, value, dim, dims[i], axis))
@@ -132,7 +134,7 @@ def get_axis_sharding(
     if len(found) > 1:
         (one, i), (other, j) = list(found.items())[:2]
         raise ShardingTypeError(
-            f"vmap of {name_of(fun)}: the mapped dimensions of all arguments must be split alike.",
+            f"vmap of {get_name(fun)}: the mapped dimensions of all arguments must be split alike.",
             received=f"{path(i)} over {one.spec[0]!r}, {path(j)} over {other.spec[0]!r}",
             fix=f"weft.sharding.reshard({path(j)}, spec)   with {one.spec[0]!r} for its mapped dimension",
             at=user_line(),
@@ -162,7 +164,7 @@ def check_axes(fun: Callable[..., Any], in_axes: Any, out_axes: Any, caller: str
         in_axes = tuple(in_axes)
     if not (in_axes is None or isinstance(in_axes, (int, tuple, dict)) or tree.leaves(in_axes)):
         raise AxisSpecError(
-            f"{caller} of {name_of(fun)}: in_axes must be an int, None or a tree of them, got {in_axes!r}.",
+            f"{caller} of {get_name(fun)}: in_axes must be an int, None or a tree of them, got {in_axes!r}.",
             at=user_line(),
             jax=_jax_text_of_axes(caller, "in_axes") + f" corresponding to the positional arguments passed to the "
             f"function, but got {in_axes}.",
@@ -171,7 +173,7 @@ def check_axes(fun: Callable[..., Any], in_axes: Any, out_axes: Any, caller: str
         for leaf in tree.leaves(spec):
             if not isinstance(leaf, int) or isinstance(leaf, bool):
                 raise AxisSpecError(
-                    f"{caller} {word} must be an int, None, or a tree of them, for {name_of(fun)}.",
+                    f"{caller} {word} must be an int, None, or a tree of them, for {get_name(fun)}.",
                     received=f"{leaf!r} of type {type(leaf).__name__}",
                     at=user_line(),
                     jax=_jax_text_of_axes(caller, word) + f", but got {spec}.",
@@ -190,7 +192,7 @@ def argument_axes(
     """Return the axis of each leaf of `(args, kwargs)`; keyword arguments are mapped over their first axis."""
     if isinstance(in_axes, tuple) and len(in_axes) != len(args):
         raise AxisSpecError(
-            f"{caller} of {name_of(fun)}: in_axes has {len(in_axes)} entries for {len(args)} positional arguments.",
+            f"{caller} of {get_name(fun)}: in_axes has {len(in_axes)} entries for {len(args)} positional arguments.",
             received=f"in_axes={in_axes}",
             fix="give one entry per positional argument, or one int for all",
             at=user_line(),
@@ -201,7 +203,7 @@ def argument_axes(
         axes = tree.flatten_axes("in_axes", tree.structure(args), in_axes)
     except ValueError as error:
         raise AxisSpecError(
-            f"{caller} of {name_of(fun)}: in_axes must be a prefix of the arguments' structure.",
+            f"{caller} of {get_name(fun)}: in_axes must be a prefix of the arguments' structure.",
             received=str(error),
             at=user_line(),
             jax=_jax_text_of_prefix(caller, "in_axes", in_axes, tree.structure(args)),
@@ -217,7 +219,7 @@ def result_axes(
         return tree.flatten_axes("out_axes", out_tree, out_axes)
     except ValueError as error:
         raise AxisSpecError(
-            f"{caller} of {name_of(fun)}: out_axes must be a prefix of the result's structure.",
+            f"{caller} of {get_name(fun)}: out_axes must be a prefix of the result's structure.",
             received=str(error),
             at=user_line(),
             jax=_jax_text_of_prefix(caller, "out_axes", out_axes, out_tree),
@@ -272,7 +274,7 @@ def get_axis_size(
         sizes.setdefault(axis_size, [])
     if not sizes:
         raise AxisSpecError(
-            f"{caller} must have at least one non-None value in in_axes: {name_of(fun)} maps over nothing.",
+            f"{caller} must have at least one non-None value in in_axes: {get_name(fun)} maps over nothing.",
             fix="map at least one argument, or give axis_size",
             at=user_line(),
         )
@@ -284,7 +286,7 @@ def get_axis_size(
         ]
         lines += [f"size {axis_size}: axis_size"] if axis_size is not None else []
         fix = "map over axes of one size, or give None in in_axes for arguments that are the same for all elements"
-        what = f"{caller} got inconsistent sizes for array axes to be mapped by {name_of(fun)}."
+        what = f"{caller} got inconsistent sizes for array axes to be mapped by {get_name(fun)}."
         groups = {
             size: [
                 (axes[n], _jax_path(path(n), positional is None or n < positional), get_aval(leaves[n]))
@@ -337,7 +339,7 @@ def move_batch_axis(
     if wanted is None:
         if dim is not None:
             raise AxisSpecError(
-                f"vmap of {name_of(fun)}: out_axes is None for a result that differs between elements of the batch.",
+                f"vmap of {get_name(fun)}: out_axes is None for a result that differs between elements of the batch.",
                 received=get_aval(value).short(),
                 fix="give the axis, or reduce the result over the batch (for example with lax.psum over a named axis)",
                 at=user_line(),
@@ -349,7 +351,7 @@ def move_batch_axis(
     rank = len(value.shape)
     if not -rank <= wanted < rank:
         raise AxisSpecError(
-            f"{caller} of {name_of(fun)}: out_axes {wanted} does not exist in a result of rank {rank}.",
+            f"{caller} of {get_name(fun)}: out_axes {wanted} does not exist in a result of rank {rank}.",
             fix=f"out_axes from {-rank} to {rank - 1}; the mapped axis counts",
         )
     return move_axis(value, dim, wanted % rank)

@@ -58,7 +58,7 @@ def visualize_sharding(
 
 
 def _held(value: Any) -> HeldArray:
-    """Return an array; raise if the value is none."""
+    """Return an array; raise if it is another value."""
     if not isinstance(value, HeldArray):
         raise ArgumentTypeError(
             "The value must be an array to have a sharding.",
@@ -89,7 +89,7 @@ class Grid(NamedTuple):
 
 
 def grid(shape: tuple[int, ...], sharding: Sharding) -> Grid:
-    """Arrange the shards of an array, of which at most two dimensions may be split, as rows and columns."""
+    """Arrange the shards of an array as rows and columns; at most two dimensions may be split."""
     sharding.check_compatible_aval(shape)
     counts = sharding.partition_counts(len(shape))
     split = [d for d, count in enumerate(counts) if count > 1]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from weft.api.differentiate import Linearization, argument_names, convert_type, linearize_at, refuse_reduce_axes
-from weft.api.flat import argument_paths, check_callable, name_of, wraps
+from weft.api.flat import argument_paths, check_callable, get_name, wraps
 from weft.base import tree
 from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.base.source import user_line
@@ -285,7 +285,7 @@ def vjp(
     args = tree.unflatten(structure, values)
     has_refs = any(ref is not None for ref in refs)
     if has_refs:
-        check_no_refs_twice(leaves, name_of(fun), lambda i: argument_paths(fun, primals, {})[i])
+        check_no_refs_twice(leaves, get_name(fun), lambda i: argument_paths(fun, primals, {})[i])
     function = _with_ref_values(fun, structure, refs, has_aux) if has_refs else fun
     results, linear, residuals, auxiliary = linearize_at(
         function, args, has_aux or has_refs, "vjp", lambda: argument_names(fun, primals)

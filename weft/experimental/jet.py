@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from weft.api.flat import OutTree, check_callable, check_leaves, flat_function, name_of
+from weft.api.flat import OutTree, check_callable, check_leaves, flat_function, get_name
 from weft.base import dtypes, tree
 from weft.base.errors import ArgumentError, ArgumentTypeError, TangentMismatchError
 from weft.base.publish import publish as _publish
@@ -49,7 +49,7 @@ def jet(fun: Callable[..., Any], primals: Any, series: Any, factorial_scaled: bo
             )
     if len(primals) != len(series) or not all(isinstance(terms, (tuple, list)) for terms in series):
         raise ArgumentError(
-            f"jet of {name_of(fun)}: there must be a list of derivatives for each of the primals.",
+            f"jet of {get_name(fun)}: there must be a list of derivatives for each of the primals.",
             received=f"{len(primals)} primals and {len(series)} series",
             fix="jet(f, (x,), ([x1, x2],))",
         )
@@ -69,7 +69,7 @@ def jet(fun: Callable[..., Any], primals: Any, series: Any, factorial_scaled: bo
         leaves, structure = tree.flatten((term, {}))
         if structure != in_tree:
             raise TangentMismatchError(
-                f"jet of {name_of(fun)}: each term of a series must have the structure of its primal.",
+                f"jet of {get_name(fun)}: each term of a series must have the structure of its primal.",
                 received=f"{structure} for {in_tree}",
             )
         for x, leaf, own in zip(flat, leaves, terms, strict=True):
@@ -88,14 +88,14 @@ def _fit_term(fun: Any, x: Any, term: Any) -> Any:
     """Check that a term fits its argument and convert it to the dtype of the argument."""
     if dtypes.kind(x.dtype) not in "fc":
         raise ArgumentTypeError(
-            f"jet of {name_of(fun)}: arguments must be real or complex to have series.",
+            f"jet of {get_name(fun)}: arguments must be real or complex to have series.",
             received=x.aval.short(),
             fix="x.astype(float), or close over it: jet(lambda x: f(x, n), ...)",
         )
     term = ensure_array(term)
     if term.shape != x.shape or (dtypes.kind(term.dtype) == "c" and dtypes.kind(x.dtype) != "c"):
         raise TangentMismatchError(
-            f"jet of {name_of(fun)}: each term of a series must have the shape and dtype of its primal.",
+            f"jet of {get_name(fun)}: each term of a series must have the shape and dtype of its primal.",
             received=f"{term.aval.short()} for {x.aval.short()}",
         )
     return term.astype(x.dtype)

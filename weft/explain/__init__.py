@@ -16,7 +16,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from weft.api.flat import name_of
+from weft.api.flat import get_name
 from weft.api.jit import jit
 from weft.api.jit_function import JitFunction
 from weft.base import tree
@@ -84,7 +84,7 @@ def explain(
         limits = execution_backend(device).limits(device)
         explanation = Explanation(Collector(executable, measured, limits, compiled.communication).data())
         if write:
-            safe = re.sub(r"\W+", "_", name_of(function)).strip("_") or "function"
+            safe = re.sub(r"\W+", "_", get_name(function)).strip("_") or "function"
             explanation.save(path or f"{safe}.explain.html")
         return explanation
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 import weft.api.jit_function
-from weft.api.flat import name_of
+from weft.api.flat import get_name
 from weft.api.jit_function import JitFunction
 from weft.base import tree
 from weft.explain import Explanation, explain
@@ -57,7 +57,7 @@ def find_call(
 
     def watch(function: JitFunction, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         traced = any(isinstance(leaf, Tracer) for leaf in tree.leaves((args, kwargs)))
-        if expression is None and not traced and name_of(function).rpartition(".")[2] == name:
+        if expression is None and not traced and get_name(function).rpartition(".")[2] == name:
             raise Found(function, args, kwargs)
 
     weft.api.jit_function.watchers.append(watch)

@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from weft.api.flat import check_results, name_of
+from weft.api.flat import check_results, get_name
 from weft.base import tree
 from weft.base.arguments import called
 from weft.base.memo import FunctionMemo
@@ -66,7 +66,7 @@ def trace_body(
 def _trace(
     function: Callable[..., Any], in_tree: Any, avals: Sequence[Any], what: str, repeats: bool, takes_refs: bool
 ) -> Staged:
-    name = name_of(function)
+    name = get_name(function)
     out_trees: list[Any] = []
 
     def flat(*leaves: Any) -> list[Any]:

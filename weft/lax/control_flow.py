@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from weft.api.flat import check_values, name_of
+from weft.api.flat import check_values, get_name
 from weft.api.vectorize import vmap
 from weft.base import dtypes, tree
 from weft.base.arguments import called
@@ -372,7 +372,7 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
         raise type_error(
             "lax.while_loop needs two functions, the condition and the body, and an initial carry.", received
         )
-    return run_while(cond_fun, body_fun, init_val, Loop("lax.while_loop", name_of(body_fun)))
+    return run_while(cond_fun, body_fun, init_val, Loop("lax.while_loop", get_name(body_fun)))
 
 
 def run_while(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], init_val: Any, loop: Loop) -> Any:
@@ -489,7 +489,7 @@ def fori_loop(
     else:
         weak = get_aval(lower).weak_type and get_aval(lower).dtype == dtype  # type: ignore[attr-defined]
     one = (1 if dtypes.kind(dtype) in "iu" else 1.0) if weak else np.ones((), dtype)
-    loop = Loop("lax.fori_loop", name_of(body_fun), depth=1)
+    loop = Loop("lax.fori_loop", get_name(body_fun), depth=1)
     in_fori_loop = (f"the body of lax.fori_loop, {loop.body},", "lambda i, carry: new_carry; more values make a tuple")
 
     def counting(body: Callable[..., Any]) -> Any:
@@ -554,7 +554,7 @@ def scan(
     """
     if not callable(f):
         raise type_error("The first argument of lax.scan must be a function f(carry, x).", type(f).__name__)
-    return run_scan(f, init, xs, length, reverse, unroll, Loop("lax.scan", name_of(f)))
+    return run_scan(f, init, xs, length, reverse, unroll, Loop("lax.scan", get_name(f)))
 
 
 def run_scan(

@@ -12,7 +12,7 @@ import numpy as np
 
 import weft.numpy as wnp
 from weft import lax
-from weft.api.flat import OutTree, check_callable, flat_function, name_of, wraps
+from weft.api.flat import OutTree, check_callable, flat_function, get_name, wraps
 from weft.base import tree
 from weft.base.errors import NotSupportedError
 from weft.base.tracebacks import boundary
@@ -97,7 +97,7 @@ def sparsify(f: Callable[..., Any], use_tracer: bool = False) -> Callable[..., A
         values = [as_bcoo(leaf) for leaf in leaves]
         out = OutTree()
         types = [array_type(v.shape, v.dtype) if is_sparse(v) else get_aval(v) for v in values]
-        jaxpr, _ = stage(flat_function(f, in_tree, out), types, where=name_of(f), name=name_of(f))
+        jaxpr, _ = stage(flat_function(f, in_tree, out), types, where=get_name(f), name=get_name(f))
         return tree.unflatten(out.treedef, interpret(jaxpr, values))
 
     return sparse
