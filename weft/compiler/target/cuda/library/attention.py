@@ -33,12 +33,12 @@ from weft.compiler.target.cuda.library.attention_layouts import (
     wide_axes,
 )
 from weft.compiler.target.cuda.library.attention_masks import Biases, with_biases
+from weft.compiler.target.cuda.library.attention_patterns import same_but_ones
 from weft.compiler.target.cuda.library.attention_scores import (
     DefinitionChain,
     Scores,
     match_cotangents,
     match_scores,
-    same_but_ones,
 )
 from weft.compiler.target.cuda.library.composites import EquationGroup, JaxprReader, is_operation
 from weft.compiler.target.target import Target

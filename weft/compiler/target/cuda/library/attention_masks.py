@@ -24,7 +24,7 @@ from weft.compiler.passes.drop_dead import drop_dead
 from weft.compiler.rewrite import make_literal, new_equation, rename_operands
 from weft.compiler.target.cuda.library.attention_groups import AttentionMatch, Backward
 from weft.compiler.target.cuda.library.attention_layouts import AttentionResult, get_axes, wide_axes
-from weft.compiler.target.cuda.library.attention_scores import same_but_ones
+from weft.compiler.target.cuda.library.attention_patterns import same_but_ones
 from weft.compiler.target.cuda.library.composites import EquationOrder, JaxprReader
 from weft.ir.jaxpr import Equation, Jaxpr, Var
 from weft.ir.primitive import lookup

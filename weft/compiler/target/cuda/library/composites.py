@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from weft.base.dataclass import dataclass
 from weft.compiler.fuse.cost import Reason
 from weft.compiler.fuse.fusion import fusion
+from weft.compiler.patterns import Definitions
 from weft.compiler.target.library_call import LibraryCall
 from weft.ir.jaxpr import Equation, Jaxpr, Literal, Var
 from weft.ir.primitive import lookup
@@ -57,7 +58,8 @@ class JaxprReader:
 
     def __init__(self, jaxpr: Jaxpr) -> None:
         self.jaxpr = jaxpr
-        self.definitions: dict[Any, Equation] = {v: e for e in jaxpr.eqns for v in e.outvars}
+        self.definitions = Definitions()
+        self.definitions.update((v, e) for e in jaxpr.eqns for v in e.outvars)
         self.uses: Counter[Any] = Counter(a for e in jaxpr.eqns for a in e.invars if type(a) is Var)
         self.results = {a for a in jaxpr.outvars if type(a) is Var}
         self.uses.update(self.results)
