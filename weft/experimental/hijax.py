@@ -114,7 +114,7 @@ class EffectTypeSet:
         return [e for e in effects if not self.contains(e)]
 
 
-# What programs say may happen in loops and branches. There everything may: they run in order.
+# Effects that programs declare permitted in loops and branches. Here all are, since effects run in order.
 control_flow_allowed_effects = EffectTypeSet()
 
 

@@ -149,7 +149,7 @@ def odeint(
         found = func(unravel(y), time, *tree.unflatten(args_tree, flat_args))
         found_tree, y_tree = tree.structure(found), tree.structure(y0)
         if found_tree != y_tree:
-            # A list of numbers for a vector, and the like: only the order of the elements counts.
+            # A list of numbers may stand for a vector: only the order of the elements counts.
             parts = [ensure_array(out) for out in tree.leaves(found)]
             if sum(part.size for part in parts) != flat.size:
                 raise TreeMismatchError(
@@ -307,7 +307,7 @@ def _solve(dynamics: Dynamics, options: Any, y0: Any, times: Any, parameters: An
     def until(carry: Any, target: Any) -> Any:
         def goes_on(state: Any) -> Any:
             k, _, _, time, dt, *_ = state
-            # A step that is lost in rounding, or is NaN, leads nowhere.
+            # Stop at a step that is lost in rounding or is NaN.
             more = (time < target) & (time + dt > time)
             return more if mxstep == math.inf else more & (k < mxstep)
 

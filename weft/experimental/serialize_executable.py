@@ -33,7 +33,7 @@ def serialize(compiled: Compiled) -> tuple[bytes, tree.PyTreeDef, tree.PyTreeDef
         what = "serialize needs the result of jit(f).lower(...).compile()."
         raise ArgumentTypeError(what, received=f"an object of type {type(compiled).__name__}")
     exported = export_trace(compiled._traced)
-    # Structures are the caller's, so that they may have nodes that no file can name.
+    # The caller stores the structures, which may have nodes without a registered name.
     flat = exported.with_flat_structures()
     return bytes(flat.serialize()), compiled.in_tree, compiled.out_tree
 

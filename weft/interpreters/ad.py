@@ -24,7 +24,7 @@ from weft.transforms.linearize import linearize_flat
 UndefinedPrimal = _Linear
 is_undefined_primal = _is_linear
 
-# Functions on trees see no leaf in an operand without value.
+# For tree functions an operand without value has no leaves.
 tree.register_pytree_node(UndefinedPrimal, lambda x: ((), x.aval), lambda aval, _: UndefinedPrimal(aval))
 
 add_jaxvals_p = lookup("add")

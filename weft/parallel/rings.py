@@ -39,7 +39,7 @@ def matmul_scatter(x: Any, w: Any, axis_name: Any) -> Any:
     here = lax.axis_index(axis_name)
 
     def part(i: Any) -> Any:
-        # What is added now reaches the device of its rows after the steps that are left.
+        # The rows that are added now reach their device after the remaining steps.
         start = (here + size - 1 - i) % size * rows
         return lax.dynamic_slice_in_dim(x, start, rows, 0) @ w
 

@@ -27,7 +27,7 @@ def data_parallel(batch: Any, mesh: Mesh, axis: Any = "data", dim: int = 0) -> A
 
     With parameters that are whole on every device, gradients are summed over the axis where they are used.
     """
-    _size(mesh, axis)  # it is one of the mesh
+    _size(mesh, axis)  # raises unless the mesh has the axis
 
     def one(path: Any, leaf: Any) -> NamedSharding:
         shape = np.shape(leaf)

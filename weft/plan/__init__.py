@@ -66,7 +66,7 @@ class Plan:
     bytes_accessed: float
     compute_seconds: float
     communication_seconds: float
-    # If collectives are under way while a device computes, as they are between processes.
+    # With collectives overlapping computation, as between processes.
     overlapped_seconds: float
     planning_seconds: float = field(default=0.0, compare=False)
 

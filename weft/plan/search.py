@@ -32,7 +32,7 @@ Candidate = tuple[Choice, ...]
 Cost = tuple[float, float]
 
 MOST_STARTS, MOST_SHOWN = 4, 6
-# What must be gained for a change, as a share of the cost: fewer splits are better than as good ones.
+# Least relative gain of a change: fewer splits are preferred to equally good ones.
 GAIN = 1e-4
 
 

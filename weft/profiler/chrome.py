@@ -22,7 +22,7 @@ def to_chrome(recorder: Recorder) -> dict[str, Any]:
     threads = dict.fromkeys([recorder.thread, *(s.thread for s in recorder.spans)])
     events += [_meta("thread_name", thread, names.get(thread, f"thread {thread}")) for thread in threads]
     events += [_event(recorder, span) for span in recorder.spans]
-    # Steps that ran elsewhere have lines of their own, whose ids are no threads'.
+    # Steps that ran on other devices have lines of their own, whose ids are not those of threads.
     devices = dict.fromkeys(run.log.device for run in recorder.runs if run.log.device is not None)
     lines = {name: -1 - i for i, name in enumerate(devices)}
     events += [_meta("thread_name", line, name) for name, line in lines.items()]

@@ -13,7 +13,7 @@ from weft.compiler.program.ir import Call, Launch, Step
 from weft.compiler.provenance import Line, StepCost, costs, get_scopes, step_lines
 from weft.profiler.recorder import Key, Recorder, Steps
 
-# What is going on, in words. Spans of other categories are the user's own.
+# Names of phases. Spans of other categories are the user's own.
 PHASES = {
     "kernels": "compiled code",
     "run": "entering and leaving compiled code",

@@ -34,7 +34,7 @@ class JAXSparse:
 
     data: Any
     shape: Shape
-    # How functions of dense arrays are applied to sparse ones; `sparsify.py` fills it in.
+    # Applies functions of dense arrays to sparse ones; set by `sparsify.py`.
     apply: ClassVar[Callable[..., Any]]
 
     def __init__(self, args: tuple[Any, ...], *, shape: Sequence[int]) -> None:

@@ -43,7 +43,7 @@ class BCOO(JAXSparse):
     indices: Any
     indices_sorted: bool
     unique_indices: bool
-    # What moves elements is in `layout.py`, which fills these in.
+    # Functions that move elements are in `layout.py`, which registers them here.
     update_layout: ClassVar[Callable[..., Any]]
     permuted: ClassVar[Callable[..., Any]]
 

@@ -249,7 +249,7 @@ def reduce_in_dtype(mat: BCOO, axes: Sequence[int]) -> BCOO:
     own = [a - n for a in axes if n <= a < last]
     dense = [a - last for a in axes if a >= last]
     data, indices = mat.full if batch or own else (mat.data, mat.indices)
-    if own:  # an entry that is padding along a summed axis stays none of the array
+    if own:  # padding along a summed axis must stay padding
         padding = outside(indices, mat.sparse_shape)
         data = wnp.where(padding.reshape(*padding.shape, *[1] * mat.n_dense), wnp.zeros((), data.dtype), data)
     if dense:

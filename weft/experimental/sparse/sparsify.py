@@ -47,7 +47,7 @@ from weft.trace.stage import stage
 from weft.trace.tracer import Tracer
 
 Rule = Callable[..., Any]
-# By the name of a primitive: a function of its operands, one or more of them BCOOs, and its parameters.
+# Rules by the name of a primitive: functions of its operands, one or more of them BCOOs, and its parameters.
 RULES: dict[str, Rule] = {}
 DENSE = "sparse.todense"
 

@@ -201,7 +201,7 @@ def _square_root(x: Any) -> Any:
 
     def element(t: Any, strict: Any) -> Any:
         rest = lax.sub(t, matmul(strict, strict))
-        # Between two eigenvalues of zero any element would do if nothing is left over: zero is the least one.
+        # Between two zero eigenvalues any element solves the equation if the remainder is zero: take the least, zero.
         free = lax.bitwise_and(lax.eq(sums, scalar(0, sums)), lax.eq(rest, scalar(0, rest)))
         return lax.div(rest, lax.select_n(free, sums, lax.full_like(sums, 1)))
 
@@ -228,7 +228,7 @@ def funm(A: ArrayLike, func: Callable[[Array], Array], disp: bool = True) -> Any
     def element(t: Any, s: Any) -> Any:
         return lax.div(lax.add(lax.mul(t, steps), lax.sub(matmul(above, s), matmul(s, above))), gaps)
 
-    with allow_nans():  # on the diagonal there is no gap, and what is there is not taken
+    with allow_nans():  # the diagonal has no gap; its elements are not used
         found = _by_superdiagonals(t, values, element)
     result = matmul(matmul(z, found), adjoint(z))
     if disp:

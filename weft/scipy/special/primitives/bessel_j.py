@@ -16,7 +16,7 @@ from weft.trace.array import Array
 
 special = lazy("scipy.special")
 
-# The functions of order 0 and 1, the second over x, of x*x; then of x.
+# J0 and J1/x as polynomials in x*x; then as polynomials in x.
 J0_0 = Fit(
     0.0,
     16.0,
@@ -57,7 +57,7 @@ J1_4 = Fit(
         -2.2086532566020073e-11, -4.776293182446787e-11,
     ),
 )  # fmt: skip
-# What multiplies cosine and sine from 9 on, the latter times x, of 1/x**2.
+# Factors of cosine and sine from 9 on, the latter times x, as polynomials in 1/x**2.
 HANKEL_P0 = Fit(
     0.0,
     1 / 81,

@@ -269,7 +269,7 @@ class ndtr(NormalFunction):
         return special.ndtr(x)
 
     def compute(self, x: Array) -> Array:
-        # What rounding x*sqrt(1/2) has lost matters in the tail: there the derivative is 2*y times the value.
+        # The rounding error of x*sqrt(1/2) matters in the tail, where the derivative is 2*y times the value.
         safe = wnp.clip(x, -50, 50)
         y, lost = two_product(-safe, wnp.full_like(x, ROOT_HALF))
         lost = lost - safe * ROOT_HALF_REST[x.dtype]

@@ -37,7 +37,7 @@ COSINE_0 = Fit(
         2.3540759911072055e-12, -3.74843753247827e-14,
     ),
 )  # fmt: skip
-# What multiplies cosine and sine from 4 on, times x and x**2, of 1/x.
+# Factors of cosine and sine from 4 on, times x and x**2, as polynomials in 1/x.
 SICI_F_4 = Fit(
     0.125,
     0.25,
@@ -120,7 +120,7 @@ FRESNEL_C = Fit(
         -5.257682445125931e-11, 7.903992798368805e-13, -9.841734630350274e-15,
     ),
 )  # fmt: skip
-# What multiplies cosine and sine from 1.5 on, times pi*x and pi**2*x**3, of 1/x**2.
+# Factors of cosine and sine from 1.5 on, times pi*x and pi**2*x**3, as polynomials in 1/x**2.
 FRESNEL_F_1 = Fit(
     0.16,
     0.4444444444444444,
@@ -183,7 +183,7 @@ FRESNEL_G_5 = Fit(
         -1.1108070906477695e-14,
     ),
 )  # fmt: skip
-HUGE = 1e17  # what is beyond has reached its limit, to the last digit
+HUGE = 1e17  # beyond it the function equals its limit to the last digit
 
 
 def sine_ratio(x: Any) -> Any:
