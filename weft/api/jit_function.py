@@ -44,7 +44,7 @@ from weft.runtime.placing import check_on_mesh, common_placement, used_arguments
 from weft.runtime.sharded import ShardedArray
 from weft.runtime.spmd import SpmdProgram
 from weft.sharding.mesh import Mesh
-from weft.trace.refs import Ref, check_no_refs_twice, check_not_both
+from weft.trace.refs import Ref, check_no_refs_twice, check_not_closed_over
 from weft.trace.tracer import Tracer
 
 if TYPE_CHECKING:
@@ -219,7 +219,7 @@ class JitFunction:
 
     def _call_with_refs(self, refs: StagedRefs, staged: StagedFunction, call: Call) -> Any:
         """Call a staged function that reads or writes mutable arrays, and write their new values back."""
-        check_not_both(call.leaves, refs.captured, self._caller, lambda i: f"number {i}")
+        check_not_closed_over(call.leaves, refs.captured, self._caller, lambda i: f"number {i}")
         alone = context.trace is EVALUATION
         operands = (*staged.constants, *refs.operands(call.leaves, alone))
         plain = alone and self._options.device is None

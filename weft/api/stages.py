@@ -27,7 +27,7 @@ from weft.runtime.spmd import SpmdProgram, find_mesh, run
 from weft.sharding import Sharding, SingleDeviceSharding
 from weft.sharding.device import Device
 from weft.sharding.layout import Format, Layout
-from weft.trace.refs import Ref, check_no_refs_twice, check_not_both
+from weft.trace.refs import Ref, check_no_refs_twice, check_not_closed_over
 
 Dynamic = Callable[[tuple[Any, ...], dict[str, Any]], tuple[tuple[Any, ...], dict[str, Any]]]
 
@@ -439,7 +439,7 @@ class Compiled(Stage):
         refs, passed = traced._refs, leaves
         if refs is not None:
             check_no_refs_twice(leaves, traced.fun_name, lambda i: traced._paths[i])
-            check_not_both(leaves, refs.captured, traced.fun_name, lambda i: traced._paths[i])
+            check_not_closed_over(leaves, refs.captured, traced.fun_name, lambda i: traced._paths[i])
             leaves = refs.operands(leaves, context.trace is EVALUATION)
         before = leaves  # types before resharding: the compiler may choose shardings that become part of types
         if self._partitioned is not None and context.trace is EVALUATION:

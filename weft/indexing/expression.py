@@ -561,7 +561,7 @@ def floor_divide(dividend: Integer, divisor: Integer) -> Integer:
             inner = monomial[0]
             others = add(inside, multiply(inner, -1))
             return floor_divide(add(inner.dividend, multiply(inner.divisor, others)), multiply(inner.divisor, divisor))
-    if isinstance(divisor, int) and polynomial.falls(as_terms(inside)):  # -n // 8 -> -((n + 7) // 8)
+    if isinstance(divisor, int) and polynomial.all_negative(as_terms(inside)):  # -n // 8 -> -((n + 7) // 8)
         return multiply(floor_divide(add(divisor - 1, multiply(inside, -1)), divisor), -1)
     distributed = _divide_extremum(inside, divisor)
     return _atom(FloorDivide, inside, divisor) if distributed is None else distributed
@@ -612,7 +612,7 @@ def modulo(dividend: Integer, divisor: Integer) -> Integer:
     if coarser is not None:
         factor, coarse, coarse_divisor, fine = coarser
         return add(multiply(modulo(coarse, coarse_divisor), factor), fine)
-    if isinstance(divisor, int) and polynomial.falls(as_terms(inside)):  # -n % 8 -> 7 - (n + 7) % 8
+    if isinstance(divisor, int) and polynomial.all_negative(as_terms(inside)):  # -n % 8 -> 7 - (n + 7) % 8
         return add(divisor - 1, multiply(modulo(add(divisor - 1, multiply(inside, -1)), divisor), -1))
     return _atom(Modulo, inside, divisor)
 

@@ -124,6 +124,6 @@ def divide(dividend: Terms, divisor: Terms) -> tuple[list[Term], list[Term]]:
     return quotient, remainder
 
 
-def falls(terms: Terms) -> bool:
+def all_negative(terms: Terms) -> bool:
     """Return whether all terms but the constant are subtracted."""
     return all(coefficient < 0 for monomial, coefficient in terms if monomial)

@@ -14,16 +14,16 @@ PLAIN = frozenset({int, bool, str, type(None)})
 
 def params_key(params: Params) -> Any:
     """Return a hashable key of parameters; raise TypeError if one of them is not hashable."""
-    return tuple([(name, frozen(params[name])) for name in sorted(params)])
+    return tuple([(name, freeze(params[name])) for name in sorted(params)])
 
 
-def frozen(value: Any) -> Any:
+def freeze(value: Any) -> Any:
     """Return a hashable key of one parameter. It includes the type, because 0, 0.0, -0.0 and False compare equal."""
     kind = type(value)
     if kind in PLAIN:
         return kind, value
     if kind is tuple:
-        return tuple([frozen(v) for v in value])
+        return tuple([freeze(v) for v in value])
     if kind is float:
         return kind, value.hex()
     if kind is complex:

@@ -264,7 +264,9 @@ def check_no_refs_twice(leaves: Sequence[Any], name: str, path: Callable[[int], 
             seen[id(leaf)] = i
 
 
-def check_not_both(leaves: Sequence[Any], touched: Sequence[Touched], name: str, path: Callable[[int], str]) -> None:
+def check_not_closed_over(
+    leaves: Sequence[Any], touched: Sequence[Touched], name: str, path: Callable[[int], str]
+) -> None:
     """Raise if a Ref that is an argument is also closed over."""
     for t in touched:
         for i, leaf in enumerate(leaves):

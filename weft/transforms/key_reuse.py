@@ -62,7 +62,7 @@ class Keys:
         mask[... if self.indices is None else self.indices] = True
         if (mask & store.used).any():
             before = next((line for held, line in store.lines if (mask & held).any()), None)
-            raise reuse(by, at, before, self.shape)
+            raise make_reuse_error(by, at, before, self.shape)
         store.used |= mask
         store.lines.append((mask, at))
 
@@ -74,7 +74,7 @@ class Keys:
         return Keys(indices.shape, self.store, indices)
 
 
-def reuse(by: str, at: Location | None, before: Location | None, shape: Sequence[Any]) -> KeyReuseError:
+def make_reuse_error(by: str, at: Location | None, before: Location | None, shape: Sequence[Any]) -> KeyReuseError:
     """Create the error for a key that `by` uses at one line after another use at line `before`."""
     earlier = f" It was used before at {before.describe()}" if before is not None else ""
     return KeyReuseError(

@@ -156,7 +156,7 @@ def _transpose(equation: Equation, cotangents: Sequence[Any], operands: Sequence
     elif typed and not (
         primitive.pointwise
         or isinstance(primitive, Resharding)
-        or (primitive.copies == "all" and not _adds_up(cotangents))
+        or (primitive.copies == "all" and not _is_unreduced(cotangents))
     ):
         # Transpose with plain types: the sum of a contraction over a split dimension is determined by the type of the
         # operand whose cotangent it is, and zeros next to a cotangent would be added once for each device otherwise.
@@ -164,7 +164,7 @@ def _transpose(equation: Equation, cotangents: Sequence[Any], operands: Sequence
         args = [Linear(_unsplit(o.aval)) if type(o) is Linear else drop_sharding(o) for o in operands]
         found = primitive.transpose(cts if primitive.multiple_results else cts[0], *args, **equation.params)
         mesh = next(m for m in map(_mesh, (*equation.invars, *equation.outvars)) if m is not None)
-        found = [_whole(ct, v.aval, mesh) for ct, v in zip(found, equation.invars, strict=True)]
+        found = [_replicate(ct, v.aval, mesh) for ct, v in zip(found, equation.invars, strict=True)]
     else:
         found = primitive.transpose(
             cotangents if primitive.multiple_results else cotangents[0], *operands, **equation.params
@@ -199,7 +199,7 @@ def _mesh(v: Atom) -> Any:
     return getattr(_sharding(v.aval), "mesh", None)
 
 
-def _whole(cotangent: Any, aval: Any, mesh: Any) -> Any:
+def _replicate(cotangent: Any, aval: Any, mesh: Any) -> Any:
     """Replicate a cotangent if its value is replicated: the value's type has no sharding, and all axes of the mesh are
     Explicit."""
     if (
@@ -213,7 +213,7 @@ def _whole(cotangent: Any, aval: Any, mesh: Any) -> Any:
     return reshard(cotangent, sharding=NamedSharding(mesh, PartitionSpec(*[None] * len(aval.shape))), source=None)
 
 
-def _adds_up(cotangents: Sequence[Any]) -> bool:
+def _is_unreduced(cotangents: Sequence[Any]) -> bool:
     """Return whether some cotangent is unreduced: a sum over mesh axes is pending."""
     shardings = [None if type(ct) is Zero else _sharding(get_aval(ct)) for ct in cotangents]
     return any(s is not None and s.spec.unreduced for s in shardings)
@@ -267,11 +267,11 @@ def backward_to_arrays(
     args = [Linear(v.aval) for v in jaxpr.invars]
     unwanted = {v for v, w in zip(jaxpr.invars, wanted or (), strict=False) if not w}
     found = backward(jaxpr, constants, args, cotangents, unwanted)
-    return [_whole_where(instantiate(ct), v.aval) for ct, v in zip(found, jaxpr.invars, strict=True)]
+    return [_replicate_like(instantiate(ct), v.aval) for ct, v in zip(found, jaxpr.invars, strict=True)]
 
 
-def _whole_where(cotangent: Any, aval: Any) -> Any:
+def _replicate_like(cotangent: Any, aval: Any) -> Any:
     """Replicate a cotangent if its value is replicated. Inside of a backward pass it may be split like its other
     factor, so that it is not communicated before it is summed."""
     sharding = _sharding(get_aval(cotangent))
-    return cotangent if sharding is None else _whole(cotangent, aval, sharding.mesh)
+    return cotangent if sharding is None else _replicate(cotangent, aval, sharding.mesh)

@@ -64,7 +64,7 @@ ORDERED_DEBUG = OrderedDebugEffect()
 VMAP_METHODS = ("sequential", "sequential_unrolled", "expand_dims", "broadcast_all", "legacy_vectorized")
 
 
-def of_first_device(x: Any, sizes: Mapping[Any, int]) -> Any:
+def take_first_device(x: Any, sizes: Mapping[Any, int]) -> Any:
     """Return the value of the first device along all axes."""
     for axis, size in sizes.items():
         gathered = all_gather(x, axis_name=axis, axis_size=size, all_gather_dimension=0, tiled=False)
@@ -90,7 +90,9 @@ class Callback(Primitive):
         except Exception as error:
             name = getattr(callback, "__name__", "the function")
             what = f"{self.name}: `{name}` raised {type(error).__name__}: {error}"
-            raise JaxRuntimeError(what, received=", ".join(map(in_words, arrays)) or None, at=current_line()) from error
+            raise JaxRuntimeError(
+                what, received=", ".join(map(describe_operand, arrays)) or None, at=current_line()
+            ) from error
         return check_results(results, result_types, self.name)
 
     factors = No("a Python function sees whole arrays")
@@ -109,7 +111,7 @@ class Callback(Primitive):
         called = stage_subjaxpr(lambda *a: list(self(*a, **params)), types, name=self.name, inherits_line=True)
         skipped = stage_subjaxpr(lambda *a: [zeros(t) for t in params["result_types"]], types, name=self.name)
         outs = lookup("cond")(is_first, *args, branches=(skipped, called))
-        return [of_first_device(x, parts.sizes) for x in outs]
+        return [take_first_device(x, parts.sizes) for x in outs]
 
     def batch_params(self, params: Params, grown: Sequence[bool]) -> Params:
         """Return the parameters of a call whose results, and whose operands marked in `grown`, have one more dimension
@@ -123,7 +125,7 @@ class Callback(Primitive):
         return iter(())  # carries a Python function; the callback tests cover it
 
 
-def in_words(array: Any) -> str:
+def describe_operand(array: Any) -> str:
     """Format an operand of a callback: its value if it is small, else its type."""
     return str(array) if np.size(array) <= 4 else f"{array.dtype}{list(array.shape)}"
 

@@ -115,10 +115,10 @@ class cond(ControlFlow):
         slots, slot_indices = assign_slots([p.residual_types for p in parts])
         counts = [len(p.known.outvars) - len(p.residual_types) for p in parts]
         known = tuple(
-            writing_slots(p.known, count, slots, indices)
+            write_slots(p.known, count, slots, indices)
             for p, count, indices in zip(parts, counts, slot_indices, strict=True)
         )
-        waiting = tuple(from_slots(p, slots, indices) for p, indices in zip(parts, slot_indices, strict=True))
+        waiting = tuple(read_residual_slots(p, slots, indices) for p, indices in zip(parts, slot_indices, strict=True))
         return Split(
             known=(cond, {"branches": known}),
             known_in=(0, *(i + 1 for i, u in enumerate(rest) if not u)),
@@ -139,11 +139,11 @@ class cond(ControlFlow):
         slots, slot_indices = assign_slots([[varying_type(v.aval, decides) for v in stored] for _, _, stored in splits])
         count = len(branches[0].outvars)
         first = tuple(
-            writing_slots(varying_along(stores, decides), count, slots, indices)
+            write_slots(varying_along(stores, decides), count, slots, indices)
             for (stores, _, _), indices in zip(splits, slot_indices, strict=True)
         )
         second = tuple(
-            reading_slots(varying_along(again, decides), slots, indices)
+            read_slots(varying_along(again, decides), slots, indices)
             for (_, again, _), indices in zip(splits, slot_indices, strict=True)
         )
         return RematSplit(
@@ -266,7 +266,7 @@ def assign_slots(residuals: Sequence[Sequence[Type]]) -> tuple[list[Type], list[
     return slots, slot_indices
 
 
-def writing_slots(branch: Jaxpr, count: int, slots: Sequence[Type], indices: Sequence[int]) -> Jaxpr:
+def write_slots(branch: Jaxpr, count: int, slots: Sequence[Type], indices: Sequence[int]) -> Jaxpr:
     """Return a branch whose results after the first `count` are in their slots, with zeros in the others."""
 
     def function(*args: Any) -> list[Any]:
@@ -278,7 +278,7 @@ def writing_slots(branch: Jaxpr, count: int, slots: Sequence[Type], indices: Seq
     return stage_subjaxpr(function, branch.in_avals, name=branch.name)
 
 
-def reading_slots(branch: Jaxpr, slots: Sequence[Type], indices: Sequence[int]) -> Jaxpr:
+def read_slots(branch: Jaxpr, slots: Sequence[Type], indices: Sequence[int]) -> Jaxpr:
     """Return a branch whose last arguments are slots, from which it reads its own last arguments."""
     own = branch.in_avals[: len(branch.invars) - len(indices)]
 
@@ -288,7 +288,7 @@ def reading_slots(branch: Jaxpr, slots: Sequence[Type], indices: Sequence[int]) 
     return stage_subjaxpr(function, [*own, *slots], name=branch.name)
 
 
-def from_slots(part: PartialJaxpr, slots: Sequence[Type], indices: Sequence[int]) -> Jaxpr:
+def read_residual_slots(part: PartialJaxpr, slots: Sequence[Type], indices: Sequence[int]) -> Jaxpr:
     """Return the unknown part of a branch, reading its residuals from their slots."""
 
     def function(*args: Any) -> list[Any]:

@@ -69,7 +69,10 @@ class VmapRule:
             both = [b or (n and next(tangents)) for b, n in zip(batched[:count], nonzero, strict=True)]
             jaxpr, out = self.jaxpr(axis, both)
             result, _ = through(jaxpr, list(nonzero), list(instantiated))
-            return broadcasting(result, axis, batched, [*both, *pick(both, nonzero)]), (*out, *pick(out, instantiated))
+            return broadcast_arguments(result, axis, batched, [*both, *pick(both, nonzero)]), (
+                *out,
+                *pick(out, instantiated),
+            )
 
         return VmapRule(make, self.name, primal=(count, len(instantiated)))
 
@@ -82,7 +85,9 @@ class VmapRule:
             jaxpr = batch_results(jaxpr, axis, out)
             result, _ = through(jaxpr, list(linear), list(nonzero), True)
             rest = len(batched) - sum(nonzero)
-            return broadcasting(result, axis, batched, [*batched[:rest], *[True] * sum(nonzero)]), (True,) * sum(linear)
+            return broadcast_arguments(result, axis, batched, [*batched[:rest], *[True] * sum(nonzero)]), (True,) * sum(
+                linear
+            )
 
         return VmapRule(make, self.name)
 
@@ -104,7 +109,7 @@ class VmapRule:
         return VmapRule(make, self.name)
 
 
-def broadcasting(jaxpr: Jaxpr, axis: Axis, batched: Sequence[bool], wanted: Sequence[bool]) -> Jaxpr:
+def broadcast_arguments(jaxpr: Jaxpr, axis: Axis, batched: Sequence[bool], wanted: Sequence[bool]) -> Jaxpr:
     """Return the jaxpr with arguments batched as `batched` marks, broadcasting them to its own, batched as `wanted`
     marks."""
     if tuple(batched) == tuple(wanted):
@@ -148,7 +153,7 @@ class custom_vmap_call(Call):
         **params: Any,
     ) -> Any:
         if any(d is not None for d in dims[:num_consts]):
-            raise closes_over(rule, "batched")
+            raise make_closure_error(rule, "batched")
         results, batched = rule.apply(axis, [d is not None for d in dims], batch_first(args, dims))
         return results, [0 if b else None for b in batched]
 
@@ -165,7 +170,7 @@ class custom_vmap_call(Call):
     ) -> Any:
         nonzero = [type(t) is not Zero for t in tangents]
         if any(nonzero[:num_consts]):
-            raise closes_over(rule, "differentiated")
+            raise make_closure_error(rule, "differentiated")
         instantiated = [inexact(t) for t in jaxpr.out_avals]
         pushed, _ = through(jaxpr, nonzero, instantiated)
         results = self(
@@ -227,7 +232,7 @@ class custom_vmap_call(Call):
         return arguments, changed, list(live_results)
 
 
-def closes_over(rule: VmapRule, word: str) -> CustomRuleError:
+def make_closure_error(rule: VmapRule, word: str) -> CustomRuleError:
     """Create the error for a closed-over value that the rule does not receive."""
     return CustomRuleError(
         f"{rule.name}, a custom_vmap function, closes over a value that is {word}, which its rule does not get.",

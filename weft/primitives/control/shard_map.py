@@ -113,7 +113,7 @@ class shard_map(HigherOrder):
                 own |= {axis} if b else set()
         stacked = [stack_parts(a, s, sizes, axes) for a, s in zip(args, in_specs, strict=True)]
         results = [
-            join_parts(first_along(r, [a for a in axes if a in own], w), s, sizes, axes)
+            join_parts(select_first_along(r, [a for a in axes if a in own], w), s, sizes, axes)
             for r, s, own, w in zip(replay(body, *stacked), out_specs, found, wanted, strict=True)
         ]
         return [reduce_sum(r, axes=tuple(range(n))) if n else r for r, n in zip(results, terms, strict=True)]
@@ -519,7 +519,7 @@ def join_parts(x: Any, spec: PartitionSpec, sizes: Any, axes: Sequence[Any]) -> 
     return reshape(transpose(x, permutation=tuple(order)), new_sizes=tuple(shape), dimensions=None)
 
 
-def first_along(x: Any, stacked: Sequence[Any], wanted: set[Any]) -> Any:
+def select_first_along(x: Any, stacked: Sequence[Any], wanted: set[Any]) -> Any:
     """Return the first shard along leading dimensions of axes that are not in `wanted`: all shards along them are
     equal."""
     for dim in reversed(range(len(stacked))):
