@@ -46,7 +46,7 @@ def set(
     restore_flatmap: bool | None = None,
     rng_reserve_size: int | None = None,
 ) -> None:
-    """Change those settings that are given."""
+    """Change the given settings."""
     if restore_flatmap:
         raise ArgumentError(
             "restore_flatmap=True is not supported: it says how pickles of early Haiku are read, and "
@@ -73,7 +73,7 @@ def context(
     restore_flatmap: bool | None = None,
     rng_reserve_size: int | None = None,
 ) -> Iterator[None]:
-    """Change those settings that are given for the length of a `with`."""
+    """Return a context in which the given settings are changed."""
     before = _held.settings
     try:
         set(

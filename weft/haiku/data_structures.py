@@ -58,7 +58,7 @@ def partition(predicate: Callable[[str, str, Any], bool], structure: Structure) 
 
 
 def partition_n(fn: Callable[[str, str, Any], int], structure: Structure, n: int) -> tuple[Params, ...]:
-    """`n` structures; `fn(path, name, value)` says into which of them a value goes."""
+    """Distribute values over `n` structures; `fn(path, name, value)` returns the index of the structure."""
     parts: tuple[dict[str, dict[str, Any]], ...] = tuple({} for _ in range(n))
     for path, name, value in traverse(structure):
         index = fn(path, name, value)

@@ -94,5 +94,5 @@ def _drawn(jaxpr: Any) -> str:
 
 
 def _is_variable(value: Any) -> bool:
-    """Variables can be looked up; literals have a value instead."""
+    """Return whether an atom is a variable. Literals have a value instead."""
     return not hasattr(value, "value") and not hasattr(value, "val")

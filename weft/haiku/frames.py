@@ -184,7 +184,7 @@ class Frame:
 
     @contextmanager
     def inside(self, module: Any, method: str) -> Iterator[None]:
-        """While a method of a module runs."""
+        """Return a context in which a method of a module runs."""
         self.module_stack.append(ModuleMethod(module, method))
         self.names.append(Names())
         try:
@@ -210,7 +210,7 @@ def current_frame(what: str) -> Frame:
 
 
 def check_boundary(module: Any) -> None:
-    """Modules from outside of a transparent lift have their parameters there, out of reach."""
+    """Raise for modules from outside of a transparent lift, whose parameters are not accessible in it."""
     if boundaries.items and module._frame_id < boundaries.items[-1]:
         raise UnboundModuleError(
             f"Module {module.module_name!r} was made outside of the function that is lifted transparently.",
@@ -220,7 +220,7 @@ def check_boundary(module: Any) -> None:
 
 
 def check_usage(frame: Frame, what: str) -> None:
-    """With `config.check_jax_usage`: raise inside of a transformation that Haiku has its own form of."""
+    """Raise inside of a transformation that Haiku has its own form of, with `config.check_jax_usage`."""
     if config.current().check_jax_usage and weft.core.get_opaque_trace_state() != frame.trace:
         raise ScopeLeakError(
             f"hk.{what} has a side effect, and must not be used inside of a bare transformation.",

@@ -35,7 +35,7 @@ def layer_stack(
     transparency_map: LayerStackTransparencyMapping | None = None,
     name: str | None = None,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """x = f(x), `num_layers` times, each with parameters of its own.
+    """Apply a layer `num_layers` times, `x = f(x)`, each time with parameters of its own.
 
     With `with_per_layer_inputs` it is x, z = f(x, *ys) with a slice of each of `ys` a layer, and returns x and all z.
     A transparent stack stores its parameters one layer at a time, as a loop would have named them.
@@ -93,7 +93,7 @@ def layer_stack(
 
 
 def _check_signature(f: Callable[..., Any]) -> None:
-    """Layers take a fixed number of positional arguments."""
+    """Raise unless a layer takes a fixed number of positional arguments."""
     try:
         parameters = inspect.signature(f).parameters.values()
     except (TypeError, ValueError):
@@ -107,7 +107,7 @@ def _check_signature(f: Callable[..., Any]) -> None:
 
 
 def _one_layer(apply: Callable[..., Any], with_inputs: bool, count: int) -> Callable[..., Any]:
-    """(params, state, key, carry, inputs) -> (carry, output, state), whatever form the layer has."""
+    """Return a layer as a function (params, state, key, carry, inputs) -> (carry, output, state)."""
 
     def one(params: Any, state: Any, key: Any, carry: Any, inputs: Any) -> Any:
         if with_inputs:
@@ -123,7 +123,9 @@ def _one_layer(apply: Callable[..., Any], with_inputs: bool, count: int) -> Call
 def _initializer(
     init: Callable[..., Any], one: Callable[..., Any], num_layers: int, reverse: bool, unroll: int, many: bool
 ) -> Callable[..., Any]:
-    """Parameters and state of all layers: each is made with what comes out of the one before."""
+    """Return a function for the parameters and state of all layers, each initialized with the output of the previous
+    one.
+    """
 
     def make(key: Any, carry: Any, inputs: Any) -> Any:
         def step(carried: Any, inputs: Any) -> Any:
@@ -145,7 +147,7 @@ def _initializer(
 def _params_and_state(
     make: Callable[..., Any], carry: Any, inputs: Any, num_layers: int, name: str, transparent: bool, mapping: Any
 ) -> tuple[Any, Any, Callable[[Any], None]]:
-    """Stacked parameters and state, made or found, and a function that takes the state after the run."""
+    """Return stacked parameters and state, new or stored, and a function that stores the state after the run."""
     frame = current_frame("layer_stack")
     key = maybe_next_rng_key()
     if not transparent:

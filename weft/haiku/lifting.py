@@ -98,7 +98,7 @@ class LiftWithStateUpdater:
         self._finish("ignore_update")
 
     def _finish(self, what: str) -> None:
-        """Note that the update is over; raise for a second one, or in another run than that of the lift."""
+        """Record that the update is done; raise for a second update, or in another run than that of the lift."""
         if self._is_done or current_frame(what).run is not self._run:
             where = "is used a second time" if self._is_done else "is used inside of another transformed function"
             raise ArgumentError(
@@ -112,7 +112,7 @@ class LiftWithStateUpdater:
 
 
 def _check_done(frame: Frame, updater: LiftWithStateUpdater) -> None:
-    """At the end of the run, state that was lifted must have been updated."""
+    """Raise at the end of a run unless the state of lifted functions was updated."""
 
     def check() -> None:
         if not updater.is_done:
@@ -146,7 +146,7 @@ def lift(init_fn: Callable[..., Any], *, allow_reuse: bool = False, name: str = 
 def transparent_lift_with_state(
     init_fn: Callable[..., tuple[Any, Any]], *, allow_reuse: bool = False
 ) -> tuple[Callable[..., tuple[Any, Any]], LiftWithStateUpdater]:
-    """`lift_with_state` without a name of its own: modules inside belong to the module that runs."""
+    """Lift as `lift_with_state`, without a name: inner modules belong to the running module."""
     frame = current_frame("transparent_lift_with_state")
     prefix = "" if frame.module is None else f"{frame.path}/"
     updater = LiftWithStateUpdater(
@@ -174,7 +174,7 @@ def transparent_lift_with_state(
 
 
 def transparent_lift(init_fn: Callable[..., Any], *, allow_reuse: bool = False) -> Callable[..., Any]:
-    """`lift` without a name of its own: modules inside belong to the module that runs."""
+    """Lift as `lift`, without a name: inner modules belong to the running module."""
     lifted, updater = transparent_lift_with_state(
         lambda *args, **kwargs: (init_fn(*args, **kwargs), {}), allow_reuse=allow_reuse
     )

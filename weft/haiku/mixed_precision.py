@@ -39,7 +39,7 @@ def _check(cls: Any, policy: Any) -> None:
 
 
 def _install() -> None:
-    """Classes without any policy should cost nothing: methods are intercepted from the first policy on."""
+    """Intercept methods from the first policy on, so that classes cost nothing without policies."""
     if _intercept not in global_interceptors:
         global_interceptors.append(_intercept)
 
@@ -58,7 +58,7 @@ def clear_policy(cls: type[Module]) -> None:
 
 
 def _replace(cls: type[Module], policy: Any) -> None:
-    """Replace the policy that is in force for a class: the one that was pushed last, else that of all threads."""
+    """Replace the effective policy of a class: the one pushed last, else that of all threads."""
     pushed = _pushed.policies.get(cls)
     if pushed:
         pushed[-1] = policy
@@ -81,7 +81,7 @@ def current_policy() -> Policy | None:
 
 @contextmanager
 def push_policy(cls: type[Module], policy: Policy) -> Iterator[None]:
-    """Modules of a class run under a policy for the length of a `with`."""
+    """Return a context in which modules of a class run under a policy."""
     _check(cls, policy)
     running = frames.items[-1].module_stack if frames.items else ()
     if any(type(one.module) is cls for one in running):

@@ -30,7 +30,10 @@ def force_name(name: str) -> str:
 
 
 def snake_case(name: str) -> str:
-    """`BatchNorm` as `batch_norm`: a capital begins a word after a small letter or digit, or before a small letter."""
+    """Convert `BatchNorm` to `batch_norm`.
+
+    A capital starts a word after a lower-case letter or digit, or before a lower-case letter.
+    """
     out = ""
     for before, letter, after in zip(f" {name}", name, f"{name[1:]} ", strict=False):
         begins = letter.isupper() and out and (before.islower() or before.isdigit() or after.islower())
@@ -96,7 +99,7 @@ global_interceptors: list[Interceptor] = []  # outside of the interceptors of co
 
 
 def intercept_methods(interceptor: Interceptor) -> AbstractContextManager[Any]:
-    """While active, methods of modules run as `interceptor(next_method, args, kwargs, context)`."""
+    """Return a context in which methods of modules run as `interceptor(next_method, args, kwargs, context)`."""
     return _interceptors.push(interceptor)
 
 
@@ -180,7 +183,7 @@ def _on_stack(name: str, method: Callable[..., Any], owner: Callable[[], type]) 
 
 
 def _note_use(frame: Frame, module: Any) -> None:
-    """Note for the modules whose methods run that they use this one: it may have been made by another."""
+    """Record this module in the modules whose methods are running, since another one may have created it."""
     path = getattr(module, "module_name", None)
     if path is None:
         return
@@ -314,7 +317,7 @@ class Module(metaclass=ModuleMetaclass):
         frame.check_reuse(self.module_name)
 
     def __post_init__(self) -> None:
-        """Where a dataclass gets its name."""
+        """Set the name of a dataclass."""
         if not hasattr(self, "module_name"):
             Module.__init__(self, getattr(self, "name", None))
 

@@ -54,14 +54,14 @@ def _sequence(value: Any, n: int, what: str) -> tuple[Any, ...]:
 def create_from_padfn(
     padding: PadFn | Sequence[PadFn], kernel: int | Sequence[int], rate: int | Sequence[int], n: int
 ) -> Sequence[tuple[int, int]]:
-    """Pairs (before, after) for `n` dimensions, from functions of the dilated size of the kernel."""
+    """Return pairs (before, after) for `n` dimensions, from functions of the dilated kernel size."""
     functions = _sequence(padding, n, "padding")
     sizes, rates = _sequence(kernel, n, "kernel"), _sequence(rate, n, "rate")
     return tuple(function((size - 1) * step + 1) for function, size, step in zip(functions, sizes, rates, strict=True))
 
 
 def create_from_tuple(padding: tuple[int, int] | Sequence[tuple[int, int]], n: int) -> Sequence[tuple[int, int]]:
-    """Pairs (before, after) for `n` dimensions, from one pair or one a dimension."""
+    """Return pairs (before, after) for `n` dimensions, from one pair or one per dimension."""
     pairs: Any = padding
     if len(pairs) == 2 and all(isinstance(one, int) for one in pairs):
         pairs = (tuple(pairs),) * n
@@ -76,7 +76,7 @@ def create_from_tuple(padding: tuple[int, int] | Sequence[tuple[int, int]], n: i
 def create(
     padding: PadFn | Sequence[PadFn], kernel: int | Sequence[int], rate: int | Sequence[int], n: int
 ) -> Sequence[tuple[int, int]]:
-    """Pairs (before, after) for `n` dimensions, from functions; the older name of `create_from_padfn`."""
+    """Return pairs (before, after) for `n` dimensions, from functions; the older name of `create_from_padfn`."""
     return create_from_padfn(padding, kernel, rate, n)
 
 

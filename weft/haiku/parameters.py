@@ -111,7 +111,7 @@ def _on(what: str, *stacks: ThreadStack[Any] | None, item: Any) -> Iterator[None
 
 
 def custom_creator(creator: Creator, *, params: bool = True, state: bool = False) -> AbstractContextManager[None]:
-    """While active, new values are made by `creator(next_creator, shape, dtype, init, context)`.
+    """Return a context in which new values are created by `creator(next_creator, shape, dtype, init, context)`.
 
     Args:
         creator: a function of the next creator, a shape, a dtype, an initializer and a context.
@@ -134,7 +134,7 @@ def custom_creator(creator: Creator, *, params: bool = True, state: bool = False
 
 
 def custom_getter(getter: Getter, *, params: bool = True, state: bool = False) -> AbstractContextManager[None]:
-    """While active, values that are read go through `getter(next_getter, value, context)`.
+    """Return a context in which values that are read go through `getter(next_getter, value, context)`.
 
     Args:
         getter: a function of the next getter, a value and a context.
@@ -158,12 +158,12 @@ def custom_getter(getter: Getter, *, params: bool = True, state: bool = False) -
 
 
 def custom_setter(setter: Setter) -> AbstractContextManager[None]:
-    """While active, states that are set go through `setter(next_setter, value, context)`."""
+    """Return a context in which states that are set go through `setter(next_setter, value, context)`."""
     return _on("custom_setter", _state_setters, item=setter)
 
 
 def _chain(around: Sequence[Callable[..., Any]], innermost: Callable[..., Any], context: Any) -> Callable[..., Any]:
-    """`innermost` with the functions around it, the first outermost; each calls the next."""
+    """Nest functions around `innermost`, the first one outermost; each calls the next."""
     made = innermost
     for one in reversed(around):
         made = _around(one, made, context)
@@ -405,7 +405,7 @@ def _sequence(what: str) -> PRNGSequence:
 
 
 def _check_drawing(frame: Frame) -> None:
-    """Keys drawn in a loop would be the same in each iteration; elsewhere, the state of the sequence would be lost."""
+    """Raise in a loop, whose iterations would draw equal keys, and where the state of the sequence would be lost."""
     now, began = weft.core.get_opaque_trace_state(), frame.keys[-1].trace
     is_loop = now.is_repeated_since(began)
     if is_loop or not now.is_same_program(began):
@@ -434,7 +434,7 @@ def next_rng_key() -> Any:
 
 
 def next_rng_keys(num: int) -> Any:
-    """`num` new random keys as one array."""
+    """Return `num` new random keys as one array."""
     return wnp.stack(_sequence("next_rng_keys").take(num))
 
 
@@ -455,7 +455,7 @@ def maybe_get_rng_sequence_state() -> SequenceState | None:
 
 
 def replace_rng_sequence_state(state: SequenceState) -> None:
-    """Go on from a state of the sequence of keys."""
+    """Continue from a state of the sequence of keys."""
     frame = current_frame("replace_rng_sequence_state")
     check_usage(frame, "replace_rng_sequence_state")
     frame.keys[-1].trace = weft.core.get_opaque_trace_state()  # the new state belongs to this traced function

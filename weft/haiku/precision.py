@@ -58,12 +58,12 @@ def cast_floating(tree: Any, dtype: Any) -> Any:
 
 
 def cast_to_half(tree: Any) -> Any:
-    """Floating-point arrays in `half_dtype`."""
+    """Cast floating-point arrays to `half_dtype`."""
     return cast_floating(tree, wnp.dtype(half_dtype()))
 
 
 def cast_to_full(tree: Any) -> Any:
-    """Floating-point arrays in float32."""
+    """Cast floating-point arrays to float32."""
     return cast_floating(tree, wnp.dtype(wnp.float32))
 
 
@@ -76,15 +76,15 @@ class Policy:
     output_dtype: Any
 
     def cast_to_param(self, tree: Any) -> Any:
-        """Floating-point arrays in the dtype of parameters."""
+        """Cast floating-point arrays to the dtype of parameters."""
         return cast_floating(tree, self.param_dtype)
 
     def cast_to_compute(self, tree: Any) -> Any:
-        """Floating-point arrays in the dtype of computation."""
+        """Cast floating-point arrays to the dtype of computation."""
         return cast_floating(tree, self.compute_dtype)
 
     def cast_to_output(self, tree: Any) -> Any:
-        """Floating-point arrays in the dtype of results."""
+        """Cast floating-point arrays to the dtype of results."""
         return cast_floating(tree, self.output_dtype)
 
     def with_output_dtype(self, output_dtype: Any) -> Policy:
@@ -193,7 +193,7 @@ class StaticLossScale:
 
     @classmethod
     def tree_unflatten(cls, _: Any, children: Any) -> StaticLossScale:
-        """From the scale."""
+        """Rebuild from the scale."""
         return cls(*children)
 
 
@@ -231,12 +231,12 @@ class DynamicLossScale:
         )
 
     def tree_flatten(self) -> Any:
-        """Numbers that change are data."""
+        """Flatten to the scale and counter as data."""
         return (self.loss_scale, self.counter, self.min_loss_scale), (self.period, self.factor)
 
     @classmethod
     def tree_unflatten(cls, fixed: Any, children: Any) -> DynamicLossScale:
-        """From data and fixed numbers."""
+        """Rebuild from data and static numbers."""
         loss_scale, counter, min_loss_scale = children
         period, factor = fixed
         return cls(loss_scale, counter, period, factor, min_loss_scale)

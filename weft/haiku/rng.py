@@ -51,7 +51,7 @@ class PRNGSequence(Iterator[Any]):
         return self._key, tuple(self._keys)
 
     def replace_internal_state(self, state: SequenceState) -> None:
-        """Go on from `internal_state` of another time."""
+        """Continue from an `internal_state`."""
         key, keys = state
         self._key, self._keys = key, deque(keys)
 

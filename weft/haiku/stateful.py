@@ -65,7 +65,7 @@ def _put(frame: Frame, outcome: Outcome) -> None:
 
 
 def _inside(frame: Frame, fun: Callable[..., Any], own_names: bool, may_make: bool = True) -> Callable[..., Any]:
-    """`fun` as a function of state, keys and its arguments, that returns its result and the outcome."""
+    """Convert `fun` to a function of state, keys and its arguments that returns its result and the outcome."""
 
     def run(state: Any, rng: Any, *args: Any, **kwargs: Any) -> Any:
         inner = _own(frame, state, rng, may_make, own_names)
@@ -85,7 +85,7 @@ def _state(frame: Frame) -> Any:
 def value_and_grad(
     fun: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False, holomorphic: bool = False
 ) -> Callable[..., Any]:
-    """`weft.value_and_grad` for a function that uses modules."""
+    """Apply `weft.value_and_grad` to a function that uses modules."""
 
     @functools.wraps(fun)
     def run(*args: Any, **kwargs: Any) -> Any:
@@ -108,7 +108,7 @@ def value_and_grad(
 def grad(
     fun: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False, holomorphic: bool = False
 ) -> Callable[..., Any]:
-    """`weft.grad` for a function that uses modules."""
+    """Apply `weft.grad` to a function that uses modules."""
     both = value_and_grad(fun, argnums, has_aux, holomorphic)
 
     @functools.wraps(fun)
@@ -127,7 +127,7 @@ def remat(
     static_argnums: int | Sequence[int] = (),
     concrete: Any = None,
 ) -> Callable[..., Any]:
-    """`weft.checkpoint` for a function that uses modules: its values are recomputed for gradients.
+    """Apply `weft.checkpoint` to a function that uses modules: values are recomputed for gradients.
 
     Args:
         fun: a function.
@@ -175,7 +175,7 @@ def remat(
 
 
 def _advance(frame: Frame, names: list[Any]) -> None:
-    """Names that were given out inside are taken outside too."""
+    """Reserve names outside that were given out inside."""
     for ours, theirs in zip(frame.names, names, strict=True):
         ours.counts, ours.taken = theirs.counts.copy(), set(theirs.taken)
 
@@ -191,7 +191,7 @@ def vmap(
     split_rng: bool | None = None,
     spmd_axis_name: Any = None,
 ) -> Callable[..., Any]:
-    """`weft.vmap` for a function that uses modules, all elements with the same parameters and state.
+    """Apply `weft.vmap` to a function that uses modules, with the same parameters and state for all elements.
 
     With `split_rng` each element draws its own keys; without, all draw the same.
 
@@ -297,7 +297,7 @@ def _is_flat(items: list[Any]) -> bool:
 
 
 def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """`weft.eval_shape` for a function that uses modules; what it would change stays as it is.
+    """Apply `weft.eval_shape` to a function that uses modules, without changing anything.
 
     Args:
         fun: a function.
@@ -337,7 +337,7 @@ def _put_loop(frame: Frame, state: Any, key: Any, names: list[Any] = []) -> None
 
 
 def _step(frame: Frame, fun: Callable[..., Any], names: list[Any], after: list[Any]) -> Callable[..., Any]:
-    """`fun` as a function of state and key, that returns both after it; it makes nothing new.
+    """Convert `fun` to a function of state and key that also returns both afterwards; it creates no variables.
 
     It starts from `names`, and leaves in `after` those that are given out when it is done.
     """
@@ -370,7 +370,7 @@ def scan(
     reverse: bool = False,
     unroll: int = 1,
 ) -> tuple[Any, Any]:
-    """`weft.lax.scan` for a function that uses modules; all steps use the same parameters.
+    """Apply `weft.lax.scan` to a function that uses modules; all steps use the same parameters.
 
     Args:
         f: a function of a carry and a slice.
@@ -431,12 +431,12 @@ def scan(
 
 
 def map(f: Callable[[Any], Any], xs: Any) -> Any:
-    """`weft.lax.map` for a function that uses modules."""
+    """Apply `weft.lax.map` to a function that uses modules."""
     return scan(lambda carry, x: (carry, f(x)), None, xs)[1]
 
 
 def fori_loop(lower: Any, upper: Any, body_fun: Callable[[Any, Any], Any], init_val: Any) -> Any:
-    """`weft.lax.fori_loop` for a function that uses modules.
+    """Apply `weft.lax.fori_loop` to a function that uses modules.
 
     Args:
         lower, upper: the bounds; `upper` is not included.
@@ -471,7 +471,7 @@ def fori_loop(lower: Any, upper: Any, body_fun: Callable[[Any, Any], Any], init_
 
 
 def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], init_val: Any) -> Any:
-    """`weft.lax.while_loop` for functions that use modules; the condition changes no state."""
+    """Apply `weft.lax.while_loop` to functions that use modules; the condition changes no state."""
     frame = current_frame("while_loop")
     names = [one.copy() for one in frame.names]
     if frame.is_initializing:
@@ -524,7 +524,7 @@ def cond(
     *operands: Any,
     operand: Any = _MISSING,
 ) -> Any:
-    """`weft.lax.cond` for functions that use modules."""
+    """Apply `weft.lax.cond` to functions that use modules."""
     if operand is not _MISSING:
         if operands:
             raise ArgumentError("hk.cond takes operands or operand=, not both.")
@@ -537,7 +537,7 @@ def cond(
 
 
 def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -> Any:
-    """`weft.lax.switch` for functions that use modules."""
+    """Apply `weft.lax.switch` to functions that use modules."""
     if not branches:
         raise ArgumentError("hk.switch needs at least one branch.")
     return _branches("switch", index, list(branches), operands)

@@ -202,7 +202,7 @@ def tabulate(
 
 
 def _table(head: list[str], rows: list[list[str]], style: str) -> str:
-    """Cells of several lines in columns; 'grid' draws lines between them, 'plain' does not."""
+    """Format cells of several lines in columns; 'grid' draws lines between them, 'plain' does not."""
     if style not in ("grid", "plain"):
         raise ArgumentError(f"tabulate knows tablefmt 'grid' and 'plain', got {style!r}.")
     cells = [[text.split("\n") for text in row] for row in (head, *rows)]

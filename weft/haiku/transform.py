@@ -126,7 +126,7 @@ def _check_function(f: Any, what: str) -> None:
 
 
 def _make(f: Callable[..., Any], what: str, has_state: bool) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """`init` and `apply` with parameters and state, whatever the frontend."""
+    """Return `init` and `apply` with parameters and state, for all frontends."""
     _check_function(f, what)
     signature = "apply(params, state, rng, ...)" if has_state else "apply(params, rng, ...)"
 
@@ -158,7 +158,7 @@ def original_function(f: Any) -> Callable[..., Any]:
 
 
 def _sign(function: Callable[..., Any], f: Callable[..., Any]) -> None:
-    """`init` and `apply` show their own arguments and then those of `f`, and its name."""
+    """Give `init` and `apply` signatures with their own arguments and those of `f`, and its name."""
     name = getattr(f, "__name__", type(f).__name__)
     function.__qualname__ = f"{name}.{function.__name__}"
     function.__doc__ = getattr(f, "__doc__", None)
@@ -346,12 +346,12 @@ def _refuse_rng(kwargs: Mapping[str, Any]) -> None:
 
 
 def multi_transform_with_state(f: Callable[[], tuple[Callable[..., Any], Any]]) -> MultiTransformedWithState:
-    """`f()` returns a function for `init` and a tree of functions over the same modules, with parameters and state."""
+    """Transform a function that returns a function for `init` and a tree of functions, with parameters and state."""
     return MultiTransformedWithState(*_make_multi(f, "hk.multi_transform_with_state", True))
 
 
 def multi_transform(f: Callable[[], tuple[Callable[..., Any], Any]]) -> MultiTransformed:
-    """`f()` returns a function for `init` and a tree of functions over the same modules, with parameters."""
+    """Transform a function that returns a function for `init` and a tree of functions, with parameters."""
     init, applied = _make_multi(f, "hk.multi_transform", False)
     return MultiTransformed(_first(init), weft.tree.map(_without_state, applied))
 

@@ -150,7 +150,7 @@ out_qdq.defvjp(out_qdq_fwd, out_qdq_bwd)
 def dot_general_with_precision(
     lhs: Any, rhs: Any, dimension_numbers: Any, precision: Any = None, preferred_element_type: Any = None
 ) -> Any:
-    """`lax.dot_general`, whose derivatives are computed with the highest precision.
+    """Compute `lax.dot_general`, with derivatives in the highest precision.
 
     Args:
         lhs, rhs: arrays.
@@ -362,7 +362,7 @@ def fp8_scaled_dot_general(
     quantize_compute_type: Any = wnp.float32,
     e4m3_dtype: Any = wnp.float8_e4m3fn,
 ) -> Any:
-    """`lax.dot_general` of values that are quantized to eight-bit floats.
+    """Compute `lax.dot_general` of values that are quantized to 8-bit floats.
 
     Args:
         lhs, rhs, dimension_numbers: as for `lax.dot_general`.

@@ -75,7 +75,7 @@ def rng_reserve_size(size: int) -> int:
 
 
 def fast_eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """`weft.eval_shape`; tracing random numbers costs little in Weft, so there is no shortcut to take."""
+    """Return `weft.eval_shape`: tracing random numbers is cheap in Weft, so there is no shortcut."""
     shapes = eval_shape if frames.items else weft.eval_shape
     return shapes(fun, *args, **kwargs)
 

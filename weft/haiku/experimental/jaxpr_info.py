@@ -47,7 +47,7 @@ def _type(variable: Any) -> str:
 
 
 def _flops(equation: Any) -> int:
-    """Operations of a contraction: two for each pair that is multiplied; of others, one for each result element."""
+    """Return the operations of an equation: two per multiplied pair of a contraction, else one per result element."""
     count = sum(math.prod(variable.aval.shape) for variable in equation.outvars)
     if str(equation.primitive) in ("dot_general", "contract"):
         left = math.prod(equation.invars[0].aval.shape)
@@ -102,7 +102,7 @@ def _at(modules: dict[tuple[str, ...], Module], stack: tuple[str, ...]) -> Modul
 
 
 def _own(top: Module, modules: dict[tuple[str, ...], Module], args: Any) -> None:
-    """Parameters, the first argument of `apply`, belong to the module whose name ends their path."""
+    """Assign parameters, the first argument of `apply`, to the modules whose names end their paths."""
     if not args or not isinstance(args[0], dict):
         return
     for path, values in args[0].items():

@@ -19,7 +19,7 @@ class Sequential(Module):
 
     Args:
         layers: functions and modules.
-        name: the name of the module among those of its owner; made from the class by default.
+        name: the name of the module within its parent; by default derived from its class.
 
     >>> import weft.numpy as wnp
     >>> from weft import nn
@@ -52,7 +52,7 @@ class Reshape(Module):
     Args:
         output_shape: the new sizes.
         preserve_dims: how many of the first dimensions stay.
-        name: the name of the module among those of its owner; made from the class by default.
+        name: the name of the module within its parent; by default derived from its class.
 
     >>> import weft.numpy as wnp
     >>> from weft import random
@@ -105,7 +105,7 @@ class Flatten(Reshape):
 
     Args:
         preserve_dims: how many of the first dimensions stay.
-        name: the name of the module among those of its owner; made from the class by default.
+        name: the name of the module within its parent; by default derived from its class.
 
     >>> import weft.numpy as wnp
     >>> from weft import random
@@ -170,7 +170,7 @@ class BatchApply:
 
 
 def expand_apply(f: Callable[..., Any], axis: int = 0) -> Callable[..., Any]:
-    """`f` on arrays with a new axis of size 1, which the results lose again."""
+    """Apply `f` to arrays with a new axis of size 1, and remove the axis from the results."""
     if axis not in (0, -1):
         raise ArgumentError(f"expand_apply needs axis 0 or -1, got {axis}.")
 
@@ -206,7 +206,7 @@ def dropout(rng: Any, rate: Any, x: Any, broadcast_dims: Sequence[int] = ()) -> 
 
 
 def one_hot(x: Any, num_classes: int, dtype: Any = wnp.float32) -> Any:
-    """1 at the index x, else 0, along a new last axis.
+    """Return 1 at the index x, else 0, along a new last axis.
 
     Args:
         x: integers.
@@ -226,6 +226,6 @@ def one_hot(x: Any, num_classes: int, dtype: Any = wnp.float32) -> Any:
 
 
 def multinomial(rng: Any, logits: Any, num_samples: int) -> Any:
-    """Samples of categorical distributions over the last axis of logits, along a new last axis."""
+    """Draw samples of categorical distributions over the last axis of logits, along a new last axis."""
     drawn = weft.random.categorical(rng, logits, axis=-1, shape=(num_samples, *logits.shape[:-1]))
     return wnp.moveaxis(drawn, 0, -1)

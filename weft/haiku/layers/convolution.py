@@ -35,7 +35,7 @@ def _sizes(value: Sizes, rank: int, module: Module, what: str) -> tuple[int, ...
 
 
 def _dimension_numbers(rank: int, index: int, kernel: str) -> lax.ConvDimensionNumbers:
-    """Dimension numbers; `kernel` says which of its last two axes is the output ('IO' or 'OI')."""
+    """Return the dimension numbers; `kernel` is the order of the last two axes of the kernel ('IO' or 'OI')."""
     spatial = tuple(range(1, rank + 1)) if index == -1 else tuple(range(2, rank + 2))
     channels = rank + 1 if index == -1 else 1
     data = (0, channels, *spatial)
@@ -168,7 +168,7 @@ class ConvND(_Convolution):
 
 
 def _padding(padding: Any, kernel: tuple[int, ...], rate: tuple[int, ...], rank: int, module: Module) -> Any:
-    """'SAME' or 'VALID' as it is, functions and tuples as pairs."""
+    """Convert padding functions and tuples to pairs; return 'SAME' and 'VALID' unchanged."""
     if isinstance(padding, str):
         if padding.upper() not in ("SAME", "VALID"):
             raise ArgumentError(
@@ -196,7 +196,7 @@ class Conv1D(ConvND):
         data_format: the order of dimensions, such as "NHWC" or "NCHW".
         mask: factors of the weights, 0 or 1.
         feature_group_count: how many groups of channels are convolved apart.
-        name: the name of the module among those of its owner; made from the class by default.
+        name: the name of the module within its parent; by default derived from its class.
 
     >>> import weft.numpy as wnp
     >>> from weft import random
@@ -243,7 +243,7 @@ class Conv2D(ConvND):
         data_format: the order of dimensions, such as "NHWC" or "NCHW".
         mask: factors of the weights, 0 or 1.
         feature_group_count: how many groups of channels are convolved apart.
-        name: the name of the module among those of its owner; made from the class by default.
+        name: the name of the module within its parent; by default derived from its class.
 
     >>> import weft.numpy as wnp
     >>> from weft import random
@@ -290,7 +290,7 @@ class Conv3D(ConvND):
         data_format: the order of dimensions, such as "NHWC" or "NCHW".
         mask: factors of the weights, 0 or 1.
         feature_group_count: how many groups of channels are convolved apart.
-        name: the name of the module among those of its owner; made from the class by default.
+        name: the name of the module within its parent; by default derived from its class.
 
     >>> import weft.numpy as wnp
     >>> from weft import random
@@ -434,7 +434,7 @@ class Conv2DTranspose(ConvNDTranspose):
         b_init: the initializer of the bias.
         data_format: the order of dimensions, such as "NHWC" or "NCHW".
         mask: factors of the weights, 0 or 1.
-        name: the name of the module among those of its owner; made from the class by default.
+        name: the name of the module within its parent; by default derived from its class.
 
     >>> import weft.numpy as wnp
     >>> from weft import random
@@ -479,7 +479,7 @@ class Conv3DTranspose(ConvNDTranspose):
         b_init: the initializer of the bias.
         data_format: the order of dimensions, such as "NHWC" or "NCHW".
         mask: factors of the weights, 0 or 1.
-        name: the name of the module among those of its owner; made from the class by default.
+        name: the name of the module within its parent; by default derived from its class.
 
     >>> import weft.numpy as wnp
     >>> from weft import random

@@ -11,7 +11,7 @@ _LAST = re.compile("channels_last|N[^C]*C|(BT|TB)[^D]*D")
 
 
 def get_channel_index(data_format: str) -> int:
-    """1 for formats with channels first, -1 for those with channels last."""
+    """Return 1 for formats with channels first, -1 for formats with channels last."""
     if _FIRST.fullmatch(data_format):
         return 1
     if _LAST.fullmatch(data_format):

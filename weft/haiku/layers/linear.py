@@ -25,7 +25,7 @@ class Linear(Module):
         with_bias: whether a bias is added.
         w_init: the initializer of the weights.
         b_init: the initializer of the bias.
-        name: the name of the module among those of its owner; made from the class by default.
+        name: the name of the module within its parent; by default derived from its class.
 
     >>> import weft.numpy as wnp
     >>> from weft import random
@@ -84,7 +84,7 @@ class Bias(Module):
         output_size: the sizes of the axes of the bias, checked; by default those of the input.
         bias_dims: the axes along which it varies.
         b_init: the initializer of the bias.
-        name: the name of the module among those of its owner; made from the class by default.
+        name: the name of the module within its parent; by default derived from its class.
 
     >>> import weft.numpy as wnp
     >>> from weft import random
@@ -154,7 +154,7 @@ class Embed(Module):
         embedding_matrix: the first value of the matrix.
         w_init: the initializer of the weights.
         lookup_style: "ARRAY_INDEX" or "ONE_HOT".
-        name: the name of the module among those of its owner; made from the class by default.
+        name: the name of the module within its parent; by default derived from its class.
         precision: the precision of the product, for "ONE_HOT".
 
     >>> import weft.numpy as wnp
@@ -237,7 +237,7 @@ class MultiHeadAttention(Module):
         b_init: the initializer of the bias.
         value_size: the size of values of a head; `key_size` by default.
         model_size: the size of the result; `key_size * num_heads` by default.
-        name: the name of the module among those of its owner; made from the class by default.
+        name: the name of the module within its parent; by default derived from its class.
 
     >>> import weft.numpy as wnp
     >>> from weft import random

@@ -19,7 +19,7 @@ Axes = int | Sequence[int] | slice
 
 
 def _axes(axis: Axes, rank: int, module: Module) -> tuple[int, ...]:
-    """Axes counted from the front."""
+    """Return axes counted from the front."""
     if isinstance(axis, slice):
         return tuple(range(rank)[axis])
     axes = (axis,) if isinstance(axis, int) else tuple(axis)
@@ -103,7 +103,7 @@ class LayerNorm(_Normalization):
         scale_init: the initializer of the scale.
         offset_init: the initializer of the offset.
         use_fast_variance: whether the variance is the mean square less the squared mean, in one pass.
-        name: the name of the module among those of its owner; made from the class by default.
+        name: the name of the module within its parent; by default derived from its class.
         param_axis: the axes along which parameters vary; the last by default.
 
     >>> import weft.numpy as wnp
@@ -143,7 +143,7 @@ class LayerNorm(_Normalization):
 
 
 def _parameter_shape(module: Module, axis: Axes, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Sizes along the axes of parameters; where it is the last axis only, one size."""
+    """Return the sizes along the axes of parameters; one size for the last axis."""
     axes = _axes(axis, len(shape), module)
     if axes == (len(shape) - 1,):
         return shape[-1:]
@@ -268,7 +268,7 @@ class BatchNorm(_Normalization):
         cross_replica_axis: a mapped axis over which moments are averaged too.
         cross_replica_axis_index_groups: groups of positions along that axis.
         data_format: where the channels are: "channels_last" or "channels_first", or such as "NHWC".
-        name: the name of the module among those of its owner; made from the class by default.
+        name: the name of the module within its parent; by default derived from its class.
 
     >>> import weft.numpy as wnp
     >>> from weft import random

@@ -110,7 +110,7 @@ class MaxPool(Module):
         strides: its steps.
         padding: "SAME" or "VALID".
         channel_axis: the axis that is not pooled, or None.
-        name: the name of the module among those of its owner; made from the class by default.
+        name: the name of the module within its parent; by default derived from its class.
 
     >>> import weft.numpy as wnp
     >>> from weft import random

@@ -83,7 +83,7 @@ class LSTMState(NamedTuple):
 
 
 def _lstm_step(gates: Any, cell: Any) -> tuple[Any, LSTMState]:
-    """i, g, f, o are the parts of `gates`: c = σ(f + 1) c + σ(i) tanh(g), h = σ(o) tanh(c)."""
+    """Compute c = σ(f + 1) c + σ(i) tanh(g), h = σ(o) tanh(c), where i, g, f, o are the parts of `gates`."""
     i, g, f, o = wnp.split(gates, 4, axis=-1)
     hidden, cell = weft.nn.lstm_step(i, f + 1, g, o, cell)
     return hidden, LSTMState(hidden, cell)
@@ -94,7 +94,7 @@ class LSTM(RNNCore):
 
     Args:
         hidden_size: the size of the state.
-        name: the name of the module among those of its owner; made from the class by default.
+        name: the name of the module within its parent; by default derived from its class.
 
     >>> import weft.numpy as wnp
     >>> from weft import random
@@ -179,7 +179,7 @@ class GRU(RNNCore):
         w_i_init: the initializer of the weights of the input.
         w_h_init: the initializer of the weights of the state.
         b_init: the initializer of the bias.
-        name: the name of the module among those of its owner; made from the class by default.
+        name: the name of the module within its parent; by default derived from its class.
 
     >>> import weft.numpy as wnp
     >>> from weft import random
@@ -319,7 +319,7 @@ class DeepRNN(_DeepRNN):
 
     Args:
         layers: cores and functions.
-        name: the name of the module among those of its owner; made from the class by default.
+        name: the name of the module within its parent; by default derived from its class.
 
     >>> import weft.numpy as wnp
     >>> from weft import nn
@@ -350,7 +350,7 @@ def _time_first(tree: Any) -> Any:
 
 
 def static_unroll(core: Any, input_sequence: Any, initial_state: Any, time_major: bool = True) -> tuple[Any, Any]:
-    """`core` over a sequence, unrolled: outputs of all steps, and the last state.
+    """Unroll `core` over a sequence; return the outputs of all steps, and the last state.
 
     Args:
         core: a core: a function of inputs and a state.
@@ -394,7 +394,7 @@ def dynamic_unroll(
     return_all_states: bool = False,
     unroll: int = 1,
 ) -> tuple[Any, Any]:
-    """`core` over a sequence as a loop: outputs of all steps, and the last state or those of all steps.
+    """Loop `core` over a sequence; return the outputs of all steps, and the last state or all states.
 
     Args:
         core: a core: a function of inputs and a state.

@@ -24,7 +24,7 @@ class MLP(Module):
         with_bias: whether biases are added.
         activation: the function between layers.
         activate_final: whether it comes after the last layer too.
-        name: the name of the module among those of its owner; made from the class by default.
+        name: the name of the module within its parent; by default derived from its class.
 
     >>> import weft.numpy as wnp
     >>> from weft import random

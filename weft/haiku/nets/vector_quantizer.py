@@ -22,7 +22,7 @@ class _Quantizer(Module):
 
     @transparent
     def _nearest(self, inputs: Any, embeddings: Any) -> dict[str, Any]:
-        """Squared distances to all embeddings, and which is the smallest."""
+        """Return the squared distances to all embeddings, and the index of the smallest."""
         if inputs.shape[-1] != self.embedding_dim:
             raise ArgumentError(
                 f"{type(self).__name__} {self.module_name!r} needs inputs whose last size is {self.embedding_dim}, got "
@@ -43,7 +43,7 @@ class _Quantizer(Module):
 
     @transparent
     def _result(self, inputs: Any, quantized: Any, loss: Any, found: dict[str, Any]) -> dict[str, Any]:
-        """Gradients go through the quantization as if it were not there."""
+        """Return the result, whose gradients pass through the quantization unchanged."""
         share = self._over_replicas(wnp.mean(found["encodings"], 0))
         perplexity = wnp.exp(-wnp.sum(share * wnp.log(share + 1e-10)))
         return {
@@ -137,7 +137,7 @@ class VectorQuantizerEMA(_Quantizer):
 
     @transparent
     def _learn(self, flat: Any, encodings: Any) -> None:
-        """Embeddings are the mean of their vectors; counts are smoothed so that none is 0."""
+        """Update embeddings to the means of their vectors; counts are smoothed so that none is 0."""
         counts, sums = wnp.sum(encodings, 0), wnp.matmul(flat.T, encodings)
         if self.cross_replica_axis is not None:
             counts, sums = (lax.psum(x, self.cross_replica_axis) for x in (counts, sums))

@@ -28,7 +28,7 @@ TABLE = 512
 
 
 class Safe:
-    """The last state whose arrays are computed, so that an interrupt never leaves arrays that will not be computed.
+    """The last state whose arrays were computed, to restore after an interrupt.
 
     Args:
         variables: the state.

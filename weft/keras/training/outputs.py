@@ -77,7 +77,7 @@ def unused_name(name: str, used: Collection[str]) -> str:
 
 
 def align(structure: Any, y_pred: Any, names: Mapping[Path, str], what: str, path: Path = ()) -> Any:
-    """Arrange targets or weights as the outputs are: by key or name from a dict, by position from a list.
+    """Arrange targets or weights like the outputs: by key or name from a dict, by position from a list.
 
     Args:
         structure: targets or weights; entries that are missing in a dict become None.
@@ -130,7 +130,7 @@ def align(structure: Any, y_pred: Any, names: Mapping[Path, str], what: str, pat
 
 
 def align_targets(y_true: Any, y_pred: Any, names: Mapping[Path, str], paths: Sequence[Path]) -> Any:
-    """Arrange targets as the outputs are; they may be those of the outputs at `paths` only."""
+    """Arrange targets like the outputs; they may be those of the outputs at `paths` only."""
     try:
         return align(y_true, y_pred, names, "y")
     except ArgumentError:
