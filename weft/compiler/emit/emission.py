@@ -98,7 +98,7 @@ class Emission:
     scratch: tuple[Scratch, ...] = ()
     in_place: frozenset[tuple[int, int]] = frozenset()
     updated: frozenset[tuple[int, int]] = frozenset()
-    # How many there are to choose from, all for the same bits; the first does not know of others.
+    # Number of candidate schedules, all with the same bits.
     schedules: int = 1
 
 

@@ -63,7 +63,7 @@ def lower_expression(k: KernelBuilder, expression: Any, bound: dict[Symbol, Inde
         return bound[expression]
     total = Index()
     for monomial, scale in as_terms(expression):
-        # Sizes multiply the coefficient: the index is affine in what varies.
+        # Sizes multiply the coefficient: the index is affine in its variables.
         coefficient, varying = scale, []
         for atom in monomial:
             if bound.keys().isdisjoint(atom.symbols):
@@ -105,7 +105,7 @@ def floor_divide(k: KernelBuilder, dividend: Index, divisor: Integer) -> Index:
             left = left + Index(0, ((term, coefficient),))
     bounds = k.bounds(left)
     if bounds is None:
-        # Nothing is known of it but that indices are not negative, so that rounding towards zero is rounding down.
+        # The dividend is not negative, so rounding towards zero is rounding down.
         position, by = k.position(dividend), k.constant(divisor, INT64)
         return Index.of(k.compute("div", position, by))
     shift = bounds[0] // divisor

@@ -61,7 +61,7 @@ def in_order_of_use(jaxpr: Jaxpr) -> list[Equation]:
     """
     defined = {v: e for e in jaxpr.eqns for v in e.outvars}
     found: dict[Equation, None] = {}
-    # What is wanted, and whether its operands were seen to; the next is at the end.
+    # Stack of values, with whether their operands are already visited.
     wanted = [(e, False) for e in reversed(jaxpr.eqns)]
     wanted += [(defined[v], False) for v in reversed(jaxpr.outvars) if v in defined]
     while wanted:

@@ -28,9 +28,9 @@ from weft.compiler.kernel.ir import Index, LoopKind, Value
 from weft.primitives.contraction.convolution import conv_general_dilated
 from weft.primitives.contraction.convolution_shapes import Window, dilate_size
 
-# An operand at an index of its copy.
+# Reader of an operand at an index of its copy.
 Reader = Callable[[KernelWriter, tuple[Index, ...]], Value]
-# The axis of the features of the result.
+# Feature axis of the result.
 OUT = "out"
 
 
@@ -115,7 +115,7 @@ def emit_convolution(fusion: Fusion) -> Emission:
     contractions = [_contraction(form, chosen, borders, read, window) for chosen in phases]
     largest = max(contractions, key=lambda p: p.multiplications)
     if len(phases) > 1 and copies_along(fusion, largest, OUT):
-        # All phases read one copy of the window: copies of parts of it would have a kernel each.
+        # All phases read one copy of the window: separate copies would need a kernel each.
         window = _copy_window(fusion, form, window)
         contractions = [_contraction(form, chosen, borders, read, window) for chosen in phases]
     for one in contractions:

@@ -26,13 +26,13 @@ from weft.compiler.emit.contractions.symbolic_plan import is_symbolic
 from weft.compiler.emit.emission import Fusion, KernelWriter
 from weft.compiler.kernel.ir import Index, LoopKind, Value
 
-# Columns of a tile, which are the lanes of a team, and its rows at most.
+# Columns of a tile (the lanes of a team), and its most rows.
 COLUMNS, MOST_ROWS = 32, 4
-# The parts of K at most and at least, the terms of each at least, and how many of them are read at once at most.
+# Most and fewest slices of K, fewest terms of each, and most terms that are loaded at once.
 MOST_PARTS, LEAST_PARTS, LEAST_TERMS, MOST_AT_ONCE = 32, 4, 4, 8
-# Threads that are enough for a machine: with more tiles there are fewer parts.
+# Threads that keep a GPU busy: more tiles need fewer slices of K.
 ENOUGH_THREADS = 1 << 16
-# Shorter sums and results with fewer columns are left to other kernels.
+# Other kernels compute shorter sums and results with fewer columns.
 SHORTEST = 8
 
 

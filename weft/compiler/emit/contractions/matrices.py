@@ -172,7 +172,7 @@ def _pivot(systems: Systems, a: LaneMatrix, j: Any) -> Value:
     start = (s.abs(a.load(j, j)), k.position(j, INT32))
     with k.loop(rows - 1, limit=Index(rows - 1) - j, carries=start) as (n, (best, at)):
         size = s.abs(a.load(j + 1 + n, j))
-        # Not less or equal, so that a nan wins; and nothing is more than a nan.
+        # Not (a <= b), so that NaN wins, and nothing exceeds NaN.
         takes = getattr(s, "and")(getattr(s, "not")(s.le(size, best)), s.eq(best, best))
         _, chosen = k.carry(s.select_n(takes, best, size), s.select_n(takes, at, k.position(j + 1 + n, INT32)))
     return chosen
@@ -301,7 +301,7 @@ def _clamp_row(systems: Systems, index: Value) -> Value:
     return s.min(s.max(whole, zero), k.constant(size - 1, INT32))
 
 
-# How each hero is emitted, and the operand whose memory its first result may have.
+# Emitter of each hero, and the operand whose memory its first result may reuse.
 EMITTERS: dict[Any, tuple[Callable[[Systems], None], int]] = {
     lu: (_emit_lu, 0),
     cholesky: (_emit_cholesky, 0),

@@ -32,20 +32,20 @@ from weft.compiler.kernel.builder import KernelBuilder
 from weft.compiler.kernel.ir import Buffer, GroupMatmul, Index, LoopKind, MatmulOperand
 from weft.primitives.contraction.precision import allows_tf32
 
-# With fewer multiplications, of all matrices or of one, or more padding, matrix units do not pay.
+# Matrix units do not pay off with fewer multiplications (of all matrices, or of one) or more padding.
 LEAST_WORK, LEAST_MATRIX, MOST_PADDING = 1 << 21, 1 << 17, 4.0
-# The same in loops, where threads that share sums end earlier; and from how many on a loop need not be one kernel, for
-# which tiles are small.
+# The same in loops, where teams that share sums are faster; and multiplications from which a loop need not be one
+# kernel, which limits the size of tiles.
 LEAST_LOOP_WORK, LARGE_WORK = 1 << 24, 1 << 28
 # Cost model. PROCESSORS of a large GPU. ALONE: rounds that a tile takes if it has a processor to itself, relative to
 # two tiles that share one. READING: cost of loading one row or column of a tile per element of K, in multiply-adds.
 # FINISHING: cost of a tile's prologue and epilogue, in elements of K.
 PROCESSORS, ALONE, READING, FINISHING = 132, 5 / 3, 56, 256
-# Numbers of parts that K may be split into, each of at least LEAST_TERMS terms. Another kernel adds their sums.
+# Candidate numbers of slices of K, each of at least LEAST_TERMS terms. Another kernel adds their sums.
 PARTS, LEAST_TERMS, ADDING, ANOTHER_KERNEL = (1, 2, 4, 8, 16), 512, 5, 1 << 21
-# Bytes that operands are copied by, and elements between rows of sums besides these.
+# Alignment of operands in bytes, and padding between rows of sums in elements.
 PIECE, SUM_PADDING = 16, 8
-# Rows of tiles whose groups are neighbours, so that they find the same columns of the right operand in the cache.
+# Rows of tiles whose groups are adjacent, so that they share columns of the right operand in the cache.
 MOST_NEIGHBOURS = 8
 
 
@@ -66,7 +66,7 @@ class Tile:
         return max(copied, self.rows * (self.columns + SUM_PADDING) * 4)
 
 
-# The larger a tile, the less is read; with few tiles, or little local memory, they are smaller.
+# Larger tiles load less; smaller ones are for few tiles or little local memory.
 TILES = (
     Tile(128, 128, 128, 3),
     Tile(128, 128, 64, 4),
@@ -123,7 +123,7 @@ def matrix_plan(
     if is_symbolic(contraction, (found[0], found[1])) or contraction.multiplications < least:
         return None
     own = [[a for a in contraction.free if f.stride(a) and not g.stride(a)] for f, g in (found, reversed(found))]
-    # Columns are those of the result, which are written side by side.
+    # Columns are the contiguous axis of the result.
     if not contraction.k_axes or not own[0] or not own[1] or own[1][-1] is not contraction.free[-1]:
         return None
     axes = max(own[0], key=lambda axis: axis.size), own[1][-1]
@@ -167,7 +167,7 @@ def _shape(
     def fits(shape: tuple[Tile, int]) -> bool:
         tile, parts = shape
         padding = count(tile) * tile.rows * tile.columns / results
-        # Parts are whole chunks of K.
+        # Slices of K are whole chunks.
         whole = length >= parts * LEAST_TERMS and length * dtype.itemsize % (parts * tile.chunk_bytes) == 0
         return tile.local_bytes <= room and padding <= MOST_PADDING and (parts == 1 or (whole and not units.in_loops))
 
@@ -188,7 +188,7 @@ def _operand(
         return MatrixOperand(element, found, dtype, own, None)
     strides = {axis: stride for axis, stride in source.strides.items() if axis not in contraction.k_axes}
     apart = [*strides.values(), k_stride, source.offset]
-    # One of its own axis and K is side by side; everything else is at multiples of what is copied at once.
+    # Either its free axis or K is contiguous; all other strides are multiples of the copied segment.
     near = 1 in (strides.get(own), k_stride) and apart.count(1) == 1
     aligned = all(n == 1 or (n >= 0 and n * dtype.itemsize % PIECE == 0) for n in apart)
     if not near or not aligned or source.offset == 1 or not strides.get(own, 0):
@@ -278,7 +278,7 @@ def emit_contraction_by_matrix_units(fusion: Fusion, contraction: ContractionLoo
         chunk = tile.chunk_bytes // plan.left.dtype.itemsize
         copies = max(2, min(tile.copies, -(-k_size // chunk)))
         k.matmul(GroupMatmul(sums, stride, left, right, *sizes, k_size, chunk, copies, tile.threads))
-        # Of one tile that is not whole, loops end where the result does, so that rows are known not to overlap.
+        # Loops over a single partial tile end with the result, so that rows provably do not overlap.
         ends = [min(axis.size, size) for axis, size in zip(axes, sizes, strict=True)]
         left_over = [
             None if axis.size <= size else limit for axis, size, limit in zip(axes, sizes, limits, strict=True)

@@ -49,18 +49,18 @@ from weft.indexing.dimension import ceil_divide, definitely_less_equal
 from weft.indexing.expression import Expression, Integer, maximum
 from weft.ir.rules.compilation import element_cost
 
-# Rows of tiles that one iteration of a loop over threads takes: enough that a panel is read from the first cache.
+# Rows of tiles per iteration of a loop over threads: enough that a panel is loaded from L1.
 BLOCK_ROWS = 48
 # Sums of at most UNROLLED_TERMS terms are unrolled, in tiles with at most UNROLLED_SUMS multiply-adds in all.
 UNROLLED_TERMS, UNROLLED_SUMS = 4, 36
 
-# Schedules of a contraction that can be chosen.
+# Candidate schedules of a contraction.
 MOST_SCHEDULES = 8
 
-# What one element of an epilogue weighs, in additions, from which on the rows of a tile take turns in a loop.
+# Weight of an epilogue per element, in additions, from which the rows of a tile are a loop.
 LONG_EPILOGUE = 12
 
-# Symbolic sizes from which on multiples of a panel's width have kernels of their own, without masks.
+# Symbolic sizes from which multiples of a panel's width have separate kernels, without masks.
 WORTH_WHOLE_PANELS = 256
 
 Offsets = tuple[tuple[ContractionAxis, int], ...]
@@ -174,7 +174,7 @@ class _Kernel:
         right: OperandReader,
         parts: int | None = None,
     ) -> None:
-        # Merging would make one long loop over lanes of panels that threads are to share.
+        # Merging would turn panels, which threads share, into one long loop over lanes.
         self.writer = fusion.writer("contraction", final=True)
         self.k: KernelBuilder = self.writer.k
         self.contraction, self.plan, self.left, self.right = contraction, chosen, left, right
@@ -195,12 +195,12 @@ class _Kernel:
         lanes = self.free_lanes
         self.panels = -(-lanes.size // chosen.width) if lanes is not None else 1
         self.group = min(chosen.blocks.panels, self.panels) if chosen.blocks is not None else 1
-        # Sums of a tile, row by row, for an epilogue that would be too much code if it were there for each row.
+        # Sums of a tile, row by row, for an epilogue whose code would be too large if repeated per row.
         self.rows: Buffer | None = None
         if lanes is not None and len(chosen.tiles) == 1 and not fusion.target.grid_bytes:
             if self.height > 1 and _epilogue_weight(fusion) >= LONG_EPILOGUE:
                 self.rows = self.k.local("rows", self.dtype, self.height * chosen.width)
-        # Where the loops are: the index of a block, of a part and of a chunk of K.
+        # Current indices of the block, the part and the chunk of K.
         self.at_block = Index()
         self.at_part = Index()
         self.at_chunk: dict[ContractionAxis, Index] = {}
@@ -228,7 +228,7 @@ class _Kernel:
     def write(self) -> None:
         levels = self.levels()
         shared: list[_Level] = []
-        # Parts of K alone are shared, so that what they read stays in the cache for the inner loops.
+        # Only parts of K are shared, so that their operands stay in the cache for the inner loops.
         enough = self.target.matmul.tasks if self.split_k is None or self.split_k.parts < 4 else 2
         while levels and not self.suffices(prod(level.count for level in shared), enough):
             shared.append(levels.pop(0))

@@ -120,7 +120,7 @@ class _Copy:
         self.width: Any = width if self.lanes is not None else self.across.size if self.across is not None else 1
         self.panels: Any = 1 if self.lanes is None else -(-self.lanes.size // self.width)
         self.rest: Any = self.width if self.lanes is None else (self.lanes.size - 1) % self.width + 1
-        # Whether the last panel is as wide as others, and whether it is the only one: of symbolic sizes not.
+        # Whether the last panel is full, and whether it is the only one; false for symbolic sizes.
         self.whole = (not isinstance(self.rest, Expression) and self.rest == self.width) or self.rest is self.width
         self.single = not isinstance(self.panels, Expression) and self.panels == 1
         self.register = max(1, fusion.target.vector_bytes // max(4, min(8, self.dtype.itemsize)))

@@ -23,7 +23,7 @@ from weft.indexing.dimension import ceil_divide
 from weft.indexing.expression import Expression, maximum
 from weft.indexing.guards import decide
 
-# Blocks of tiles that are shared by threads, at least, and panels that make a block of several.
+# Fewest blocks of tiles that threads share, and panels from which a block has several.
 LEAST_BLOCKS, MANY_PANELS = 8, 4
 
 

@@ -26,15 +26,15 @@ from weft.compiler.emit.emission import Fusion, KernelWriter
 from weft.compiler.kernel.ir import Index, LoopKind, Value
 from weft.ir.rules.compilation import element_cost
 
-# Rows and columns of a tile at most, and terms of a sum that are read at once.
+# Most rows and columns of a tile, and terms of a sum that are loaded at once.
 MOST_ROWS, MOST_COLUMNS, MOST_TERMS = 4, 4, 16
 # Taller tiles, for which the right operand is read less often, with fewer terms.
 TALL_ROWS, TALL_TERMS = 8, 4
 # From this row size on, neighbouring threads read different cache lines, one at a time.
 LINE_BYTES = 96
-# The results of a tile at least, the longest sum, and the threads that keep a machine busy without sharing sums.
+# Fewest results of a tile, longest sum, and threads that keep a GPU busy without sharing sums.
 LEAST_RESULTS, LONGEST, LEAST_THREADS = 4, 64, 1 << 15
-# What is computed around the sum at most, in additions: it is written out for each result of a tile.
+# Most weight of prologue and epilogue, in additions: their code is repeated for each result of a tile.
 HEAVIEST = 48
 
 
@@ -58,7 +58,7 @@ def thread_plan(fusion: Fusion, contraction: ContractionLoops) -> ThreadPlan | N
     around = sum(element_cost(equation) for equation in fusion.jaxpr.eqns if equation is not fusion.hero)
     if k > LONGEST or rows is None or columns is None or around > HEAVIEST:
         return None
-    # Of 64 bits, half as many elements are read at once.
+    # Elements of 64 bits: half as many are loaded at once.
     bits, along = dtypes.itemsize_bits(contraction.compute), [found[1].stride(axis) for axis in contraction.k_axes]
     tall = k * bits >= 8 * LINE_BYTES and (bits == 64 or 1 in along)
     most_rows, most_terms = (TALL_ROWS, TALL_TERMS) if tall else (MOST_ROWS, MOST_TERMS)

@@ -20,7 +20,7 @@ from weft.compiler.emit.emission import Fusion
 from weft.compiler.kernel.ir import TILE_ROW_BYTES, TILE_ROWS
 from weft.compiler.kernel.tiles import SUPPORTED
 
-# With fewer multiplications, or more padding, tiles do not pay.
+# Tiles do not pay off with fewer multiplications or more padding.
 LEAST_WORK, MOST_PADDING = 1 << 17, 2.0
 GROUP_BYTES = 4
 
@@ -111,13 +111,13 @@ def matrices(
     if not k_axes or contraction.multiplications < LEAST_WORK:
         return None
     found = [access(fusion, element, contraction.axes) for element in elements]
-    # Tiles run along the axis of K that is read one after the other, if there is one.
+    # Tiles run along the contiguous axis of K, if any.
     near = [a for a in k_axes if any(f.stride(a) == 1 for f in found)]
     inner = max(near or k_axes, key=lambda a: a.size)
     own = [[a for a in contraction.free if f.stride(a) and not g.stride(a)] for f, g in (found, reversed(found))]
     operands = []
     for atom, element, meets, mine in zip(atoms, elements, found, own, strict=True):
-        # What is side by side in memory is read together: along K, or along an axis of the operand's own.
+        # Contiguous elements are loaded together: along K, or along a free axis of the operand.
         across = mine if meets.stride(inner) == 1 else [a for a in mine if meets.stride(a) == 1]
         if not across:
             return None

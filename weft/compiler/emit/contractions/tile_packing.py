@@ -60,7 +60,7 @@ class PackedOperand:
         self.m, self.operand, self.steps = m, operand, steps
         self.is_left = operand is m.left
         self.row, self.group, self.inner, self.across = m.row, m.group, m.inner, operand.across
-        # Elements side by side in memory are along K, or along the operand's own axis.
+        # Contiguous elements lie along K, or along the operand's free axis.
         self.along_k = operand.access.stride(self.inner) == 1
         self.writer, self.k = writer, writer.k
         self.dtype = np.dtype(np.uint16) if operand.dtype == dtypes.bfloat16 else operand.dtype

@@ -38,8 +38,7 @@ ONE_TASK = 1 << 22
 # Bytes of all panels of a task, up to which it packs all of them first: then what an epilogue computes is written row
 # by row, and not in columns of one cache line, whose rows are pages apart.
 SMALL_PANELS = 64 << 10
-# What launching another kernel costs, in packed bytes. What is packed by a kernel of its own is written to memory and
-# read again.
+# Cost of another kernel launch, in packed bytes: a separate packing kernel writes to memory, and the next one reads it.
 LAUNCH_BYTES, PACKED_BEFORE = 4 << 20, 4
 
 
@@ -108,7 +107,7 @@ def packing_schedule(m: Matrices, others: int) -> TileSchedule | None:
         for operand, side, size in zip((m.left, m.right), sides, block_bytes, strict=True)
     )
     packed_here = tasks_of_rows * sides[1] * block_bytes[1]
-    # What has to be computed is computed once.
+    # Computed operands are packed first, so that they are computed once.
     if packed_here > PACKED_BEFORE * (of_left + of_right) + LAUNCH_BYTES or (
         m.right.access.work and packed_here > of_right
     ):
@@ -165,7 +164,7 @@ class _Multiply:
         tile = TILE_BYTES // m.left.dtype.itemsize
         self.panel = plan.chunk * plan.chunks * tile
         self.packing: PackedOperand | None = None
-        # How many blocks of columns a task that packs has packed before it multiplies.
+        # Blocks of columns that a packing task packs before it multiplies.
         self.panels_before = 1
         if packed is None:
             source = m.left.access.source

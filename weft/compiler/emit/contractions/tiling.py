@@ -174,14 +174,14 @@ class Chooser:
         self.lanes = storage_lanes(target, self.dtype)
         self.terms = self.sums = 1
         self.elements = [1, 1]
-        # In how many sums each element of an operand is.
+        # Number of sums that use each element of an operand.
         self.uses = [1, 1]
         for a in k_axes:
             self.terms *= a.size
         for a in free:
             self.sums *= a.size
-        # Of each operand, whether steps along K fall into few sets of the cache; and whether each is in another page,
-        # in more of them than the TLB holds.
+        # For each operand, whether steps along K map to few L1 sets, and whether they touch more pages than the L1 DTLB
+        # holds.
         self.set_conflicts, self.misses_tlb = [False, False], [False, False]
         for n, strides in enumerate(self.strides):
             for a in free:
@@ -221,7 +221,7 @@ class Chooser:
 
     def all_along_k(self, limit: float = inf) -> Iterator[TilingPlan]:
         """Yield plans with lanes along K; plans above `limit` cycles may be left out."""
-        # However many sums share a tile, each takes its multiplications and has its lanes reduced.
+        # Lower bound: each sum needs its multiplications and a reduction of lanes.
         least = self.terms * self.scale / (2 * self.lanes) + 8.0 + 2.0 * log2(self.lanes)
         if self.sums * least > limit:
             return
@@ -248,7 +248,7 @@ class Chooser:
             tiled += self.tile_plans(
                 axis, tile, self.largest_tile(axis, tile), min([p.cycles for p in tiled], default=inf)
             )
-        # Of equal ones the first counts.
+        # The first of equally fast plans wins.
         limit = min([p.cycles for p in tiled], default=inf)
         return min([self.scalar(), *self.all_along_k(limit), *tiled], key=_cycles)
 

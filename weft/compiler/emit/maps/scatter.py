@@ -28,11 +28,11 @@ from weft.primitives.movement.gather import GatherScatterMode, window_index
 from weft.primitives.movement.scatter import window_dims, window_sizes
 from weft.primitives.movement.scatter_flagged import get_scatter
 
-# Of bools, sums are `or` and products are `and`.
+# For bools, sums are `or` and products are `and`.
 BOOL_OPERATIONS = {"add": "or", "mul": "and", "min": "and", "max": "or"}
-# The widest part of a window that lanes take at a time, in registers.
+# Widest slice of a window, in registers, that lanes process at a time.
 REGISTERS = 4
-# Threads that a grid should have. Each reads all indices, so there are no more than help to hide how long that takes.
+# Threads of a grid: enough to hide latency. Each reads all indices, so more would only add work.
 GRID_THREADS = 1 << 15
 
 
@@ -45,7 +45,7 @@ def emit_scatter(fusion: Fusion) -> Emission:
     wide = dtypes.accumulation_dtype(exact)
     _clear_flag(fusion)
     nothing = not math.prod(operand.aval.shape) or not math.prod(updates.aval.shape)
-    # What is updated only once is rounded only once, wherever it is stored.
+    # Elements with one update are rounded once, wherever they are stored.
     widened = get_scatter(hero.primitive, hero.params).widens and dtypes.kind(exact) == "f" and wide != exact
     needed = out in fusion.results  # else it is done for the flag alone
     if needed and (nothing or not widened or hero.params["unique_indices"]):

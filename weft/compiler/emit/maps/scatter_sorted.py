@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from weft.compiler.emit.maps.scatter import ScatterKernel
 
 UINT32, UINT64 = dtypes.uint32, dtypes.uint64
-# Updates from which on it pays to sort them.
+# Updates from which sorting pays off.
 LEAST = 1024
 # Updates of a cell that are read together, and those where most cells have one or none; cells for each update up to
 # which there is a thread for each of them.

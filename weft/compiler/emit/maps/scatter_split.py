@@ -21,13 +21,13 @@ from weft.compiler.kernel.ir import Index, LoopKind, Value
 if TYPE_CHECKING:
     from weft.compiler.emit.maps.scatter import ScatterKernel
 
-# Updates, and bytes of an array, from which on it pays to partition updates: smaller arrays are in a cache anyway.
+# Updates and bytes of an array from which partitioning pays off: smaller arrays are in a cache anyway.
 LEAST, LARGE = 1 << 17, 3 << 20
 # Blocks of updates that threads share; parts of the array: their bytes, and how many there are at most. Updates and
 # offsets are written to two lines for each part, and with many more of these caches lose them before they are full.
 BLOCKS, PART, MOST = 16, 1 << 17, 32
 COUNT = dtypes.uint32
-# Bytes of a line of the cache.
+# Bytes of a cache line.
 LINE = 64
 
 

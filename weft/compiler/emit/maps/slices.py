@@ -19,7 +19,7 @@ def emit_slices(fusion: Fusion) -> Emission:
     while all(shared < len(s) and s[shared] == spaces[0][shared] for s in spaces):
         shared += 1
     slices = [ResultSlice(get_space(v), _count_strided_dims(defined[v], v), _storing(v)) for v in results]
-    # Where the results have all dimensions in common, the last one is for lanes.
+    # If the results share all dimensions, lanes run along the last one.
     store_slices(fusion, "slices", slices, min(shared, len(spaces[0]) - 1) if spaces[0] else 0)
     return fusion.finish()
 

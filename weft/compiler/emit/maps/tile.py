@@ -49,7 +49,7 @@ def emit_tile(fusion: Fusion) -> Emission:
     hero: Any = fusion.hero
     (operand,), (out,) = hero.invars, hero.outvars
     shape, counts = operand.aval.shape, hero.params["reps"]
-    # Dimensions come in pairs: which copy it is, and the index in it.
+    # Dimensions come in pairs: the index of the copy, and the index inside it.
     pairs = [d for size, count in zip(shape, counts, strict=True) for d in (count, size)]
     wide = [axis for axis, d in enumerate(pairs) if d != 1]
     space = [pairs[axis] for axis in wide]

@@ -28,16 +28,16 @@ from weft.primitives.families import inverse_permutation
 # The longest side of a tile, and that of a small array: larger tiles fill lines of memory, but are longer to compile.
 SIDE, SHORT_SIDE = 16, 8
 SMALL_BYTES = 1 << 20
-# Bytes of a register within which its elements move easily.
+# Bytes of a register within which shuffles are cheap.
 PART_BYTES = 16
 # Work on an element (in additions) beyond which the rows of a tile are a loop and not unrolled.
 SMALL_WORK = 7
 # For groups of threads: bytes of a row of a tile, the least and the most elements that it has, and bytes of a thread's
 # vectors that are read at once.
 GROUP_BYTES, LEAST_GROUP_SIDE, MOST_GROUP_SIDE, GROUP_READ = 256, 32, 64, 32
-# The shortest dimensions that tiles are made of.
+# Shortest dimensions that are tiled.
 LEAST_SIDE = 8
-# Elements in a row of a block that is visited with strided loads: its cache lines fit the first cache.
+# Elements per row of a block with strided loads: its cache lines fit L1.
 BLOCK = 64
 
 
@@ -119,7 +119,7 @@ def emit_transpose(fusion: Fusion) -> Emission:
             _visit_blocks(edges, axes, (whole_rows, rows), (0, columns), threads=False)
         if whole_columns < columns:
             _visit_blocks(edges, axes, (0, whole_rows), (whole_columns, columns), threads=False)
-    # A result in which tiles are parked is written before everything is read.
+    # A result that holds parked tiles is written before all operands are read.
     return fusion.finish(in_place=pointwise_pairs(fusion.jaxpr) if parked is None else ())
 
 

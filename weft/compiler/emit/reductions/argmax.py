@@ -89,7 +89,7 @@ class ArgmaxSearch:
         s = writer.k.scalars
         takes = (s.gt if self.largest else s.lt)(new[0], best[0])
         if dtypes.kind(self.wide) == "f":
-            # Not worse or equal, so that a nan is better too.
+            # Not (worse or equal), so that NaN is better.
             worse = (s.le if self.largest else s.ge)(new[0], best[0])
             takes = getattr(s, "and")(getattr(s, "not")(worse), s.eq(best[0], best[0]))
         return s.select_n(takes, best[0], new[0]), s.select_n(takes, best[1], new[1])

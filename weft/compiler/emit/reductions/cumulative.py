@@ -41,12 +41,12 @@ from weft.primitives.reduction.cumulative import Cumulative
 
 # Columns of a tile where accumulators are an array.
 TILE = 1024
-# Rows that a block of them has at least.
+# Fewest rows of a block.
 LEAST_ROWS = 32
 # Blocks of a row for groups of threads, where each combines the totals of all before it; and of products, where one
 # group does that for all blocks.
 MOST_GROUP_BLOCKS, MOST_CHECKED_BLOCKS = 4096, 256
-# What is known of a block of products.
+# Summary of a block of products.
 SUMMARY = len(fields(Summary))
 
 
@@ -74,9 +74,9 @@ class Scan:
         # The lanes of a group of threads, on targets that have them; and those of a vector along the axis.
         self.group = 0 if self.primitive.operation is None else fusion.target.scan_lanes
         self.width = self.group or self.lanes
-        # CheckedScan of floats: what vectors and blocks find is checked.
+        # Products of floats: vectors and blocks are checked (`CheckedScan`).
         self.checked = self.primitive.needs_order and dtypes.kind(self.wide) == "f"
-        # CheckedScan and logarithms of complex numbers have no element that leaves every number as it is.
+        # Checked products and logarithms of complex numbers have no exact neutral element.
         self.no_neutral = dtypes.kind(self.wide) == "c" and not self.primitive.complex_neutral
 
     def _emit_trial(self, writer: KernelWriter, full: Any, free: Any) -> None:
@@ -202,7 +202,7 @@ def emit_cumulative(fusion: Fusion) -> Emission:
     scan = Scan(fusion)
     space, axis = scan.space, scan.axis
     passes = Passes(fusion.jaxpr, [scan.hero], scan.full)
-    # What is computed again is read again.
+    # Recomputed chunks are read again.
     in_place = () if scan.checked else passes.in_place()
     if axis is None or 0 in scan.full:
         _emit_copy(scan)

@@ -51,14 +51,14 @@ from weft.compiler.kernel.ir import Index, LoopKind, Value
 from weft.ir.jaxpr import Equation
 from weft.primitives.families import Reduction
 
-# The binary operation by which lanes of a reduction are combined.
+# Binary operation that combines the lanes of a reduction.
 LANE_OPERATIONS = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "and": "and", "or": "or", "xor": "xor"}
 # Rows that go into an array of accumulators together, and elements of such an array.
 GROUP, TILE = 8, 2048
 # Threads of a GPU that have some columns of a block of rows each, where the work for an element is light, and where it
 # is not: the rows that one reads at once, how many of them keep it busy, and the least rows of a block.
 LIGHT_COLUMNS, HEAVY_COLUMNS = (8, 1 << 16, 32), (4, 1 << 17, 16)
-# The partial results of a column from which on a group of threads adds them, and the lanes of that.
+# Partial results of a column from which a group of threads adds them, and its lanes.
 LEAST_TOGETHER, TOGETHER_LANES = 64, 128
 
 
@@ -326,7 +326,7 @@ def _emit_columns(reductions: Reductions) -> None:
     wanted = -(-threads * target.thread_lanes // reductions.rows)
     block = max(together, min(axis.size, max(least, axis.size // wanted)) // together * together)
     blocks = -(-axis.size // block)
-    # Where groups of threads add the results of blocks, those of one column lie side by side, at whole vectors.
+    # Groups of threads add the results of blocks, so those of one column are contiguous, in whole vectors.
     apart = -(-blocks // target.thread_lanes) * target.thread_lanes if blocks >= LEAST_TOGETHER else 0
     size = (apart or blocks) * reductions.rows
     partial = [reductions.fusion.new_scratch(h.wide, size) for h in heroes if blocks > 1]

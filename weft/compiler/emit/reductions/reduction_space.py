@@ -22,7 +22,7 @@ from weft.compiler.kernel.merge import advance_together, collect_indices
 from weft.compiler.kernel.operations import operation_weight
 from weft.compiler.target.target import Target
 
-# Elements that one iteration of a loop over threads should work on at least.
+# Fewest elements per iteration of a loop over threads.
 THREAD_WORK = 16384
 # Iterations of a loop over threads that are enough to balance the load.
 ENOUGH_ITERATIONS = 16
@@ -154,7 +154,7 @@ def width_for(size: int, lanes: int, weight: float) -> int:
     """
     most = 4 if weight <= LIGHT_WORK else 2 if weight <= MEDIUM_WORK else 1
     width = lanes * most
-    # A vector that is not whole takes as long as one that is.
+    # A partial vector takes as long as a full one.
     while width > lanes and size < 8 * width and -(-size // width) * width > -(-size // (width // 2)) * (width // 2):
         width //= 2
     while width > lanes and size <= width // 2:
@@ -208,7 +208,7 @@ def group_block(
     """
     each = 1 if plan.lanes is None else plan.width // target.thread_lanes
     wanted = min(most, -(-ENOUGH_THREADS // max(1, size_of_axes(space.free) * each)))
-    # Rows are of all reduced axes together.
+    # A row covers all reduced axes.
     others = max(1, size_of_axes(space.reduced) // max(1, axis.size))
     step, least = (plan.width, 4 * plan.width) if axis is plan.lanes else (1, -(-LEAST_ROWS // others))
     block = max(least, -(-axis.size // wanted))

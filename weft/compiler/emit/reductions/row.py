@@ -37,7 +37,7 @@ class Passes:
         self.results = [v for v in jaxpr.outvars if self.is_full(v)]
         last = [self.level(e.invars[0]) for e in heroes] + [self.level(v) for v in self.results]
         self.count = 1 + max(last, default=0)
-        # Values that are stored: the result whose memory they are in, and the pass that writes them there.
+        # For each stored value, the result whose memory holds it and the pass that writes it.
         self.stored_in: dict[Any, tuple[Any, int]] = {}
         self._needed: dict[int, set[Any]] = {}
         self._elsewhere = read_elsewhere(jaxpr, full, heroes)

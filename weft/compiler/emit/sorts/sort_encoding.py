@@ -135,7 +135,7 @@ def _encode_float(s: Scalars, x: Value, order: SortOrder) -> Value:
         result = s.select_n(nan, _flip(s, code), s.constant(2 * sign - 1, unsigned))
     else:
         code = s.bitcast(wide, unsigned)
-        # The largest word, since conversions may drop what else a nan holds.
+        # The largest word, since conversions may drop the payload of a NaN.
         result = _flip(s, s.select_n(nan, code, s.constant(sign - 1, unsigned)))
     return s.shift_right_logical(result, s.constant(zeros, unsigned)) if zeros else result
 
@@ -176,7 +176,7 @@ def decode(s: Scalars, code: Value, dtype: np.dtype[Any]) -> Value:
     flips = getattr(s, "or")(getattr(s, "not")(ones), s.constant(1 << (8 * size - 1), code.dtype))
     flipped = s.xor(code, flips)
     if bits < 8 * size:
-        # What was left out of a word is zero in every number.
+        # The bits left out of a word are zero in every number.
         flipped = getattr(s, "and")(flipped, s.constant((1 << 8 * size) - (1 << (8 * size - bits)), flipped.dtype))
     return s.convert(s.bitcast(flipped, _FLOAT[size]), dtype)
 

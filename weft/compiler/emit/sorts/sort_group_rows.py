@@ -20,7 +20,7 @@ LANES, ELEMENTS, DIGIT = 256, 4, 8
 TILE, TILE_OF_LONG = 4096, 2048
 # Up to this many elements are selected tile by tile.
 MOST_SELECTED = 512
-# What is no element of a row.
+# Index that marks no element.
 NONE = (1 << 32) - 1
 
 
@@ -61,7 +61,7 @@ def emit_group_selection(task: SortTask) -> None:
         sorter.store_results(row)
 
 
-# Which element of a row is the i-th of a tile; and whether there is such an element, if that is not clear.
+# Element of a row that is the i-th of a tile, and the condition that it exists (None: always).
 Origins = Callable[[Index], tuple[Index, Value | None]]
 
 
@@ -79,10 +79,10 @@ class TileSort:
         self.size = size
         long = any(stage_dtype(stage) == UINT64 for stage in task.stages)
         self.codes = k.local("words", UINT64 if long else UINT32, size)
-        # The order of elements; what each lane has of it and of digits, which is only in registers.
+        # Order of elements; each lane's slice of it and of the digits, in registers only.
         self.order = k.local("order", UINT16, size)
         self.held: tuple[Buffer, Buffer] = k.local("held", UINT16, size), k.local("digits", UINT32, size)
-        # Of the tile that is sorted: its elements, the last of them, and whether they are as many as there is room for.
+        # Elements of the sorted tile, the last of them, and whether the tile is full.
         self.origin_of: Origins | None = None
         self.last, self.whole = k.constant(0, INT32), True
 

@@ -236,7 +236,7 @@ class LongRows(ABC):
         writer = self.fusion.writer("sort_scatter", final=True)
         k, s, rows, length = writer.k, writer.k.scalars, self.rows, self.rows.length
         ranks = TileRanks(k, LANES, self.elements, DIGIT, UINT64)
-        # What each lane has, which is only in registers; and the tile in its new order.
+        # Elements of each lane, in registers only, and the tile in its new order.
         held = [k.local(f"held{n}", dtype, self.tile) for n, dtype in enumerate(self.dtypes)]
         tiles = [k.local(f"tile{n}", dtype, self.tile) for n, dtype in enumerate(self.dtypes)]
         starts = k.local("starts", UINT32, BUCKETS)
@@ -248,7 +248,7 @@ class LongRows(ABC):
             with ranks.over(self.tile) as i:
                 at, inside = tile * self.tile + ranks.element(i)[1], None
                 if not self.whole:
-                    # Beyond the end there are words behind all others, which are not written.
+                    # Words beyond the end sort last and are not written.
                     position, last = k.position(at, INT32), k.constant(length - 1, INT32)
                     at, inside = Index.of(k.compute("min", position, last)), k.compute("le", position, last)
                 found = self.moving(writer, own, source, row, r, at)
@@ -260,7 +260,7 @@ class LongRows(ABC):
             ranks.rank(lambda i, _: self.digit(k, own, k.load(held[0], i)))
             ranks.add_up(lambda digit: k.load(totals, r * BUCKETS + digit))
             with ranks.over(BUCKETS) as digit:
-                # Where the elements of a digit go, less their index in the tile.
+                # Destination of the elements of a digit minus their index in the tile.
                 before = ranks.before(digit)
                 above = s.convert(s.shift_right_logical(before, s.constant(ABOVE, UINT64)), UINT32)
                 start = s.add(above, k.load(counts, (r * BUCKETS + digit) * self.tiles + tile))
@@ -337,7 +337,7 @@ class TaskRows(LongRows):
         if self.payload == "index":
             assert other is not None
             if condition is not None:
-                # Beyond the end there is no such element.
+                # Elements beyond the end do not exist.
                 other = k.compute("min", other, k.constant(task.rows.length - 1, UINT32))
             task.store_results(writer, row, at, other, condition)
             return
@@ -387,7 +387,7 @@ class TaskRows(LongRows):
             with k.when(k.compute("and", found, some)):
                 ranks.rank(get_digit)
                 ranks.add_up()
-                # Where zeros go in the row, and where nans do, which come after the zeros of the tile.
+                # Destinations in the row of zeros, and of NaNs, which follow the zeros of the tile.
                 zeros = s.add(k.load(totals, r * 4 + BELOW), k.load(counts, (r * 4 + ZERO) * self.tiles + tile))
                 nans = s.sub(k.constant(rows.length, UINT32), k.load(totals, r * 4 + NAN))
                 nans = s.add(nans, k.load(counts, (r * 4 + NAN) * self.tiles + tile))

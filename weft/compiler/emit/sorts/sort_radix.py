@@ -37,11 +37,11 @@ NARROW = 2**32 - 1
 # Rows at least this long are worth more buckets, for fewer passes.
 LONG = 1 << 15
 NONE = Index()
-# Part of a row: its first element, how many it has at most, and how many are left of the row if that may be fewer.
+# Slice of a row: its first element, its most elements, and the rest of the row if that may be shorter.
 Range = tuple[Index, int, Index | None]
 # Elements that are moved together.
 TOGETHER = 2
-# Bytes of a line of the cache.
+# Bytes of a cache line.
 LINE = 64
 
 

@@ -22,9 +22,9 @@ from weft.compiler.kernel.ir import Index, LoopKind, Value
 WORD = dtypes.int64  # with the highest bit flipped, since not every machine has the lesser of two unsigned numbers
 _LAST = 2**63 - 1  # behind every element
 INDEX_BITS = 32
-# Words that all lanes together hold where they cannot hold all that are wanted: enough for `MORE`.
+# Words that all lanes hold together if they cannot hold all selected ones: enough for `MORE`.
 COLLECTED, MORE = 128, 96
-# Elements that are scanned together for a word that is not behind the bound.
+# Elements that are compared with the bound at once.
 SCANNED = 256
 
 

@@ -32,7 +32,7 @@ from weft.compiler.emit.sorts.sort_rows import SortTask
 from weft.compiler.kernel.builder import KernelBuilder
 from weft.compiler.kernel.ir import Index, LoopKind, Value
 
-# Rows from this length on are worth several kernels.
+# Shortest rows that are worth several kernels.
 LEAST = 1 << 16
 # Blocks that threads share, and tiles of buckets.
 BLOCKS, TILES = 16, 64
@@ -238,7 +238,7 @@ def _sort_bucket(radix: Radix, stage: list[SortField], first: Index, table: Inde
     k = radix.k
     assert radix.size is not None and radix.rounds is not None
     half, rounds, size = k.constant(radix.length, INT64), k.position(radix.rounds), k.position(radix.size)
-    # Where there is no digit left, nothing is counted.
+    # Nothing is counted if no digit is left.
     none = k.constant(0, INT64)
     counted = k.compute("select_n", k.compute("gt", rounds, none), none, size)
     count(replace(radix, size=Index.of(counted)), stage, first, half, table)

@@ -18,7 +18,7 @@ from weft.compiler.kernel.builder import KernelBuilder
 from weft.compiler.kernel.ir import RANKED_LANES, Index, LoopKind, Value, Variable
 
 UINT16, UINT32, UINT64, INT32 = np.dtype(np.uint16), dtypes.uint32, dtypes.uint64, dtypes.int32
-# Bits by which sums of other tiles are above those of the own one, where both are in one integer.
+# Shift of the sums over other tiles above those of the own tile, if one integer holds both.
 ABOVE = 32
 
 

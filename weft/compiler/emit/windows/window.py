@@ -37,7 +37,7 @@ BOOL, INDEX = dtypes.bool_, dtypes.int32
 # Costs in additions: writing an element to scratch and reading it again; taking the greater of two, with the order of
 # zeros and with NaN.
 SEPARATED, EXTREMUM = 4, 3
-# Whether the element chosen so far stays, given it and the next one.
+# Predicate on the selected element and the next one: whether the selected one stays.
 Keeps = Callable[[Value, Value], Value]
 
 
@@ -156,7 +156,7 @@ def _reduce_stage(fusion: Fusion, windows: list[Window], source: int | None, tar
         return [value if now[0] is empty else k.compute(primitive.operation, now[0], value)]
 
     def body(at: WindowVisit) -> None:
-        # What lies between the elements of a dilated operand adds 0.
+        # Gaps between elements of a dilated operand add 0.
         begin = empty if at.count == elements else start
         (total,) = reduce_taps(k, at, [begin], lambda now, tap: step(now, tap, at))
         if target is None:
@@ -243,7 +243,7 @@ def _emit_scatter(fusion: Fusion, windows: list[Window], source: Any, operand: A
     hero = fusion.hero
     assert hero is not None
     sizes, counts = window_sizes(windows), window_counts(windows)
-    # Which element of its window each window chose: -1 for none.
+    # Index of the element that each window selected, -1 for none.
     choice_dtype = dtypes.DTYPES["int8"] if prod(sizes) <= 127 else INDEX
     scratch = fusion.new_scratch(choice_dtype, prod(counts))
     if prod(counts):
@@ -261,7 +261,7 @@ def _emit_scatter(fusion: Fusion, windows: list[Window], source: Any, operand: A
         own = [Index(size - 1) - i for size, i in zip(sizes, at.elements(tap), strict=True)]
         hit = k.compute("eq", choice, k.scalars.convert(k.position(row_major(sizes, own), INDEX), choice_dtype))
         if at.running and valid is not None:
-            # Such taps may be beyond the window, where their index means nothing.
+            # Such taps may be beyond the window, where their index is meaningless.
             hit = k.compute("and", hit, valid)
         value = k.scalars.convert(element(writer, source, source_index, hit, np.zeros((), exact)), wide)
         if initial is None:

@@ -10,8 +10,7 @@ from weft.compiler.kernel.builder import KernelBuilder
 from weft.compiler.kernel.ir import Index, LoopKind, Value
 from weft.primitives.contraction.convolution_shapes import Window
 
-# Phases are unrolled if all dimensions together have at most PHASES, taps if a window has at most TAPS; else they are
-# loops.
+# Most phases (of all dimensions together) and taps (of a window) that are unrolled; more are loops.
 PHASES, TAPS = 16, 32
 # The taps of the last dimension are always unrolled up to this many.
 LAST_TAPS = 8
