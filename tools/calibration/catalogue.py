@@ -307,8 +307,10 @@ CATALOGUE: dict[str, Constant] = {
     "kernel.copied_byte": Constant("Copy of 64 MB, per byte.", lambda s: s.probe.stream("copy", FAR) / s.probe.bytes),
     "kernel.launch": Constant("Chains of 34 and 2 kernels on 8 elements: their difference, per kernel.", _launch),
     "kernel.library_call": Constant("QR factorization of 8 x 8.", _routine),
-    "kernel.worth_threads": _sweep("kernel", "worth_threads", "exp of 64K elements", programs.exponential(1 << 16)),
-    "kernel.piece": _sweep("kernel", "piece", "exp of 256K elements", programs.exponential(1 << 18)),
+    "kernel.parallel_threshold": _sweep(
+        "kernel", "parallel_threshold", "exp of 64K elements", programs.exponential(1 << 16)
+    ),
+    "kernel.least_task": _sweep("kernel", "least_task", "exp of 256K elements", programs.exponential(1 << 18)),
     # -- libraries
     "libraries.contraction_size": _sweep("libraries", "contraction_size", "400 cubed", programs.matmul(400, 400, 400)),
     "libraries.loop_contraction_size": _fixed("0 on CPUs; on GPUs by benchmarks/gpu.py --all"),

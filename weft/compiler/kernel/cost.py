@@ -35,7 +35,7 @@ from weft.primitives.elementwise.elementwise import Elementwise
 # Strides of contiguous lanes, and a stride that stands for lanes far apart.
 UNIT, FAR = (1, -1), 1 << 20
 # Maximum number of tasks that a kernel is split into for threads.
-MOST_PIECES = 64
+MOST_TASKS = 64
 # Multiplications in the product of two tiles of bfloat16.
 TILE_MULTIPLICATIONS = 16 * 16 * 32
 # Cached estimates, with the costs that they were made with: a kernel is launched often.
@@ -74,15 +74,15 @@ def choose_grain(kernel: Kernel, costs: KernelCosts) -> int:
         return 0
     grain = grain_for(count, work(kernel, costs), costs)
     # Tile matmuls are split for as many threads as possible.
-    return -(-count // MOST_PIECES) if grain and kernel.multiplies_tiles else grain
+    return -(-count // MOST_TASKS) if grain and kernel.multiplies_tiles else grain
 
 
 def grain_for(count: int, total: float, costs: KernelCosts) -> int:
     """Return the grain for a kernel with `count` iterations and `total` nanoseconds of work."""
-    if count < 2 or total < costs.worth_threads:
+    if count < 2 or total < costs.parallel_threshold:
         return 0
-    pieces = max(2, min(count, int(total / costs.piece), MOST_PIECES))
-    return -(-count // pieces)
+    tasks = max(2, min(count, int(total / costs.least_task), MOST_TASKS))
+    return -(-count // tasks)
 
 
 class Formula:

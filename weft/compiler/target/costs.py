@@ -107,5 +107,5 @@ class KernelCosts:
     copied_byte: float  # byte of a copy step
     launch: float  # start of a kernel on the calling thread
     library_call: float  # call of a library routine, whatever its size
-    worth_threads: float  # work from which waking other threads pays off
-    piece: float  # least work of one task
+    parallel_threshold: float  # work from which waking other threads pays off
+    least_task: float  # least work of one task

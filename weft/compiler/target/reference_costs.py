@@ -159,7 +159,7 @@ KERNEL = KernelCosts(
     # QR factorization of 8 x 8.
     library_call=10_000.0,  # 2026-11-15 AVX-512 server core
     # Fastest of half, equal and double, on exp of 64K elements.
-    worth_threads=20_000.0,  # 2026-11-15 AVX-512 server core
+    parallel_threshold=20_000.0,  # 2026-11-15 AVX-512 server core
     # Fastest of half, equal and double, on exp of 256K elements.
-    piece=6_000.0,  # 2026-11-15 AVX-512 server core
+    least_task=6_000.0,  # 2026-11-15 AVX-512 server core
 )

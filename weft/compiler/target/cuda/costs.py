@@ -43,6 +43,6 @@ KERNEL = KernelCosts(
     copied_byte=0.1,  # 2026-11-15 as CPUs
     launch=900.0,  # 2026-11-16 GPU, not recorded
     library_call=10_000.0,  # 2026-11-15 as CPUs
-    worth_threads=20_000.0,  # 2026-11-15 as CPUs
-    piece=6_000.0,  # 2026-11-15 as CPUs
+    parallel_threshold=20_000.0,  # 2026-11-15 as CPUs
+    least_task=6_000.0,  # 2026-11-15 as CPUs
 )

@@ -37,7 +37,7 @@ from weft.compiler.target.cpu.library.reflectors import (
     count_blocks,
     scratch_of_blocks,
 )
-from weft.compiler.target.cpu.library.writer import Pieces, RoutineWriter, family
+from weft.compiler.target.cpu.library.writer import RoutineOperations, RoutineWriter, family
 from weft.compiler.target.library_call import DenseArray, LibraryCall, get_arrays
 from weft.compiler.target.llvm import Value, constant, i32, i64
 from weft.ir.jaxpr import Equation
@@ -95,7 +95,7 @@ def _range(float_type: Any) -> tuple[float, float]:
     return float(np.sqrt(small)), float(np.sqrt(1 / small))
 
 
-def scale(p: Pieces, reals: Value, count: Value, multiplier: Value) -> None:
+def scale(p: RoutineOperations, reals: Value, count: Value, multiplier: Value) -> None:
     """Multiply `count` real numbers in place."""
     with p.f.loop(constant(0, i64), count) as n:
         store(p, p.f.fmul(load(p, reals, n), multiplier), reals, n)
@@ -111,9 +111,9 @@ def choose_multiplier(w: RoutineWriter, found: Value) -> Value:
     return f.select(f.fcmp("oeq", bound, found), constant(1.0, element), f.fdiv(bound, found))
 
 
-def _solve(p: Pieces, captured: Mapping[str, Value], item: Value) -> None:
+def _solve(p: RoutineOperations, captured: Mapping[str, Value], item: Value) -> None:
     """Compute the eigenvalues and eigenvectors of one part, sorted."""
-    f, real = p.f, Pieces(p.f, p.element.real)
+    f, real = p.f, RoutineOperations(p.f, p.element.real)
     size = captured["size"]
     start, length = part(f, size, item, MERGES.bit_length())
     corner = f.mul(start, f.add(size, constant(1, i64)))
@@ -151,12 +151,12 @@ def _sort(w: RoutineWriter, diagonal: Value, order: Value, size: Value) -> None:
         f.store(position, f.offset(order, i32, free), 4)
 
 
-def _reflectors(p: Pieces, captured: Mapping[str, Value]) -> Reflectors:
+def _reflectors(p: RoutineOperations, captured: Mapping[str, Value]) -> Reflectors:
     """Return the reflectors of the reduction to tridiagonal form."""
     return Reflectors(p, captured["matrix"], captured["taus"], captured["size"], 1, captured)
 
 
-def _transform(p: Pieces, captured: Mapping[str, Value], item: Value) -> None:
+def _transform(p: RoutineOperations, captured: Mapping[str, Value], item: Value) -> None:
     """Transform a block of the tridiagonal matrix's eigenvectors, in order, to those of the matrix."""
     f, size, one = p.f, captured["size"], constant(1, i64)
     begin = f.mul(item, constant(VECTORS, i64))
@@ -195,7 +195,7 @@ def eigh_steps(w: RoutineWriter) -> None:
     """Compute `eigh` from the lower triangle, in steps that threads share."""
     f, (x,), (vectors, values) = w.f, w.operands, w.results
     size, none, one = w["size"], constant(0, i64), constant(1, i64)
-    element, real = w.element.float, Pieces(f, w.element.real)
+    element, real = w.element.float, RoutineOperations(f, w.element.real)
     matrix, diagonal, beside = w.scratch["matrix"], w.scratch["diagonal"], w.scratch["beside"]
     failed = f.alloca(i64, PARTS, 8)
     magnitude = w.largest(x, f.mul(size, size))
@@ -238,7 +238,7 @@ def eigh_steps(w: RoutineWriter) -> None:
                 store(w, f.fsub(load(w, diagonal, n), joint), diagonal, n)
         w.clear(w.scratch["vectors"], f.mul(size, size), w.element.real.bytes)
 
-        def begin(p: Pieces, inside: Mapping[str, Value], item: Value) -> None:
+        def begin(p: RoutineOperations, inside: Mapping[str, Value], item: Value) -> None:
             first = p.f.icmp("slt", item, constant(PARTS, i64))
             with p.f.when(first):
                 _solve(p, inside, item)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from weft.compiler.target.cpu.library.writer import Pieces, RoutineWriter
+from weft.compiler.target.cpu.library.writer import RoutineOperations, RoutineWriter
 from weft.compiler.target.llvm import Function, Value, constant, double, i32, i64
 
 # Number of merges in the first level.
@@ -23,17 +23,17 @@ COUNTS = 4
 KINDS = 4
 
 
-def load(p: Pieces, reals: Value, index: Value | int) -> Value:
+def load(p: RoutineOperations, reals: Value, index: Value | int) -> Value:
     """Load a real number of an array."""
     return p.f.load(p.element.float, _at(p, reals, index), p.element.float.bits // 8)
 
 
-def store(p: Pieces, value: Value, reals: Value, index: Value | int) -> None:
+def store(p: RoutineOperations, value: Value, reals: Value, index: Value | int) -> None:
     """Store a real number in an array."""
     p.f.store(value, _at(p, reals, index), p.element.float.bits // 8)
 
 
-def _at(p: Pieces, reals: Value, index: Value | int) -> Value:
+def _at(p: RoutineOperations, reals: Value, index: Value | int) -> Value:
     return p.at(reals, index, p.element.real.bytes)
 
 
@@ -50,7 +50,7 @@ def part(f: Function, size: Value, index: Value, halvings: int) -> tuple[Value, 
     return start, length
 
 
-def note(p: Pieces, status: Value, captured: Mapping[str, Value], item: Value | int) -> None:
+def note(p: RoutineOperations, status: Value, captured: Mapping[str, Value], item: Value | int) -> None:
     """Record whether an item failed."""
     p.f.store(p.f.zext(status, i64), p.f.offset(captured["failed"], i64, item), 8)
 
@@ -110,9 +110,9 @@ class _Merge:
     counts: Value
 
     @staticmethod
-    def of(p: Pieces, captured: Mapping[str, Value], index: Value) -> _Merge:
+    def of(p: RoutineOperations, captured: Mapping[str, Value], index: Value) -> _Merge:
         """Return the merge of an index in its level."""
-        f, real, one, size = p.f, Pieces(p.f, p.element.real), constant(1, i64), captured["size"]
+        f, real, one, size = p.f, RoutineOperations(p.f, p.element.real), constant(1, i64), captured["size"]
         start, length = part(f, size, index, 0)
         for halvings in range(1, MERGES.bit_length()):
             is_level = f.icmp("eq", captured["merges"], constant(1 << halvings, i64))
@@ -138,14 +138,14 @@ class _Merge:
             f.offset(captured["counts"], i64, f.mul(index, constant(COUNTS, i64))),
         )
 
-    def count(self, p: Pieces, index: int) -> Value:
+    def count(self, p: RoutineOperations, index: int) -> Value:
         """Return a result of `laed2`."""
         return p.f.load(i64, p.f.offset(self.counts, i64, index), 8)
 
-    def own(self, p: Pieces) -> tuple[Value, Value, Value, Value]:
+    def own(self, p: RoutineOperations) -> tuple[Value, Value, Value, Value]:
         """Return the number of columns with rows in the first part, and in the second; the address of the second part's
         columns, and of the memory after them."""
-        f, real = p.f, Pieces(p.f, p.element.real)
+        f, real = p.f, RoutineOperations(p.f, p.element.real)
         kinds = [self.count(p, n) for n in (1, 2, 3)]
         upper, lower = f.add(kinds[0], kinds[1]), f.add(kinds[1], kinds[2])
         first = f.mul(self.cut, upper)
@@ -153,9 +153,9 @@ class _Merge:
         return upper, lower, real.at(self.columns, first), real.at(self.columns, behind)
 
 
-def _prepare(p: Pieces, captured: Mapping[str, Value], item: Value) -> None:
+def _prepare(p: RoutineOperations, captured: Mapping[str, Value], item: Value) -> None:
     """Deflate a merge. A rest of one or two columns is merged at once."""
-    f, real, none, one = p.f, Pieces(p.f, p.element.real), constant(0, i64), constant(1, i64)
+    f, real, none, one = p.f, RoutineOperations(p.f, p.element.real), constant(0, i64), constant(1, i64)
     m = _Merge.of(p, captured, item)
     remaining = f.alloca(i32, align=4)
     # z is the last row of the first part's vectors, and the first row of the second part's.
@@ -179,9 +179,9 @@ def _prepare(p: Pieces, captured: Mapping[str, Value], item: Value) -> None:
         note(p, wrong, captured, item)
 
 
-def _write_positions(p: Pieces, captured: Mapping[str, Value], item: Value) -> None:
+def _write_positions(p: RoutineOperations, captured: Mapping[str, Value], item: Value) -> None:
     """Write the positions of a merge's eigenvalues in sorted order."""
-    f, real, none = p.f, Pieces(p.f, p.element.real), constant(0, i64)
+    f, real, none = p.f, RoutineOperations(p.f, p.element.real), constant(0, i64)
     m = _Merge.of(p, captured, item)
     rank = m.count(p, 0)
     with f.when(f.icmp("eq", rank, none)), f.loop(none, m.length) as n:
@@ -190,7 +190,9 @@ def _write_positions(p: Pieces, captured: Mapping[str, Value], item: Value) -> N
         real.auxiliary("lamrg", rank, f.sub(m.length, rank), m.diagonal, 1, -1, m.order)
 
 
-def _block(p: Pieces, captured: Mapping[str, Value], item: Value) -> tuple[_Merge, Value, Value, Value, Value]:
+def _block(
+    p: RoutineOperations, captured: Mapping[str, Value], item: Value
+) -> tuple[_Merge, Value, Value, Value, Value]:
     """Return the merge of an item, its rank, its index, and the range of columns of the item, which is empty if the
     columns were merged at once."""
     f = p.f
@@ -203,9 +205,9 @@ def _block(p: Pieces, captured: Mapping[str, Value], item: Value) -> tuple[_Merg
     return m, rank, index, begin, f.select(f.icmp("slt", rank, constant(3, i64)), begin, f.smax(begin, end))
 
 
-def _roots(p: Pieces, captured: Mapping[str, Value], item: Value) -> None:
+def _roots(p: RoutineOperations, captured: Mapping[str, Value], item: Value) -> None:
     """Compute some eigenvalues, and their distances from all poles: a column for each."""
-    f, real = p.f, Pieces(p.f, p.element.real)
+    f, real = p.f, RoutineOperations(p.f, p.element.real)
     m, rank, index, begin, end = _block(p, captured, item)
     with f.loop(begin, end) as n:
         failed = real.lapack(
@@ -216,10 +218,10 @@ def _roots(p: Pieces, captured: Mapping[str, Value], item: Value) -> None:
             note(p, failed, captured, index)
 
 
-def _weights(p: Pieces, captured: Mapping[str, Value], item: Value) -> None:
+def _weights(p: RoutineOperations, captured: Mapping[str, Value], item: Value) -> None:
     """Compute some weights of poles, for which the rounded eigenvalues are exact: products over all columns of a
     row."""
-    f, real = p.f, Pieces(p.f, p.element.real)
+    f, real = p.f, RoutineOperations(p.f, p.element.real)
     m, rank, _, begin, end = _block(p, captured, item)
     at = lambda row, column: f.add(f.mul(column, m.size), row)
     with f.loop(begin, end) as row:
@@ -235,9 +237,9 @@ def _weights(p: Pieces, captured: Mapping[str, Value], item: Value) -> None:
         store(real, f.copysign(root, load(real, m.weights, row)), m.z, row)
 
 
-def _write_vectors(p: Pieces, captured: Mapping[str, Value], item: Value) -> None:
+def _write_vectors(p: RoutineOperations, captured: Mapping[str, Value], item: Value) -> None:
     """Compute some eigenvectors of the merge, and from them those of the tridiagonal matrix."""
-    f, real, none, one = p.f, Pieces(p.f, p.element.real), constant(0, i64), constant(1, i64)
+    f, real, none, one = p.f, RoutineOperations(p.f, p.element.real), constant(0, i64), constant(1, i64)
     m, rank, _, begin, end = _block(p, captured, item)
     upper, lower, columns_below, behind = m.own(p)
     own = real.at(behind, f.mul(begin, m.length))

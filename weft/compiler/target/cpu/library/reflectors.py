@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from weft.compiler.target.cpu.library.merges import load, store
-from weft.compiler.target.cpu.library.writer import Pieces
+from weft.compiler.target.cpu.library.writer import RoutineOperations
 from weft.compiler.target.llvm import Value, constant, i64
 
 # Reflectors applied together, and vectors that they are applied to at once.
@@ -36,7 +36,7 @@ class Reflectors:
     """Reflectors of a square matrix. Each is a column, starting `below` elements under the diagonal, with an implicit
     leading one."""
 
-    p: Pieces
+    p: RoutineOperations
     matrix: Value
     taus: Value
     size: Value
@@ -92,7 +92,7 @@ class Reflectors:
             )  # fmt: skip
 
 
-def _write_triangle(p: Pieces, count: Value, taus: Value, inner: Value, triangle: Value) -> None:
+def _write_triangle(p: RoutineOperations, count: Value, taus: Value, inner: Value, triangle: Value) -> None:
     """Write the matrix T of a block of reflectors (as in LAPACK's `larft`) from their inner products and scales. A
     column is that of the next reflector, transformed by those before it."""
     f, none, one = p.f, constant(0, i64), constant(1, i64)
@@ -110,20 +110,20 @@ def _write_triangle(p: Pieces, count: Value, taus: Value, inner: Value, triangle
         p.clear(p.at(triangle, at(f.add(column, one), column)), f.sub(f.sub(count, column), one))
 
 
-def _load_element(p: Pieces, elements: Value, index: Value) -> list[Value]:
+def _load_element(p: RoutineOperations, elements: Value, index: Value) -> list[Value]:
     """Load the parts of an element."""
     first = p.f.mul(index, constant(p.element.parts, i64))
     return [load(p, elements, p.f.add(first, constant(n, i64))) for n in range(p.element.parts)]
 
 
-def _store_element(p: Pieces, parts: Sequence[Value], elements: Value, index: Value) -> None:
+def _store_element(p: RoutineOperations, parts: Sequence[Value], elements: Value, index: Value) -> None:
     """Store an element of the dtype; a real dtype takes the first part only."""
     first = p.f.mul(index, constant(p.element.parts, i64))
     for n in range(p.element.parts):
         store(p, parts[n], elements, p.f.add(first, constant(n, i64)))
 
 
-def _times(p: Pieces, a: Sequence[Value], b: Sequence[Value]) -> list[Value]:
+def _times(p: RoutineOperations, a: Sequence[Value], b: Sequence[Value]) -> list[Value]:
     """Multiply two elements."""
     f = p.f
     if not p.element.is_complex:

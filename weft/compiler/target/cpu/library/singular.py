@@ -20,7 +20,7 @@ from weft.compiler.target.cpu.library.reflectors import (
     count_blocks,
     scratch_of_blocks,
 )
-from weft.compiler.target.cpu.library.writer import Pieces, RoutineWriter, family
+from weft.compiler.target.cpu.library.writer import RoutineOperations, RoutineWriter, family
 from weft.compiler.target.library_call import DenseArray, LibraryCall, get_arrays
 from weft.compiler.target.llvm import Value, constant, i64
 from weft.ir.jaxpr import Equation
@@ -85,14 +85,14 @@ def svd(w: RoutineWriter) -> None:
     write_svd(w)
 
 
-def _reflectors(p: Pieces, captured: Mapping[str, Value], side: str) -> Reflectors:
+def _reflectors(p: RoutineOperations, captured: Mapping[str, Value], side: str) -> Reflectors:
     """Return one side's reflectors of the reduction to bidiagonal form; those of the right side are its rows."""
     matrix = captured["matrix" if side == "left" else "turned"]
     buffers = {name: captured[f"{side} {name}"] for name in BUFFERS}
     return Reflectors(p, matrix, captured[f"{side} taus"], captured["size"], BELOW[side], buffers)
 
 
-def _solve(p: Pieces, captured: Mapping[str, Value], item: Value) -> None:
+def _solve(p: RoutineOperations, captured: Mapping[str, Value], item: Value) -> None:
     """Compute the singular values and vectors of the bidiagonal matrix (item 0), or a block of reflectors."""
     f, size, none = p.f, captured["size"], constant(0, i64)
     with f.when(f.icmp("eq", item, none)):
@@ -109,7 +109,7 @@ def _solve(p: Pieces, captured: Mapping[str, Value], item: Value) -> None:
             _reflectors(p, captured, side).write_block(f.sub(block, first))
 
 
-def _transform(p: Pieces, captured: Mapping[str, Value], item: Value) -> None:
+def _transform(p: RoutineOperations, captured: Mapping[str, Value], item: Value) -> None:
     """Transform some vectors of one side to those of the matrix."""
     f, size, count = p.f, captured["size"], captured["count"]
     is_right = f.icmp("sge", item, captured["panels"])

@@ -38,7 +38,7 @@ TILES = "_tiles"
 COMPLEX_NAMES = {"orgqr": "ungqr", "syevd": "heevd", "sytrd": "hetrd"}
 # The pool's function that shares the items of a loop among threads, or runs all of them in the calling one.
 PARALLEL = "weft_parallel"
-# Separates the name of a routine from that of one of its steps (`Writer.share`), which is a module of its own.
+# Separates the name of a routine from that of one of its steps (`RoutineWriter.share`), which is a module of its own.
 STEP = "."
 # Fills a buffer with zeros; its parameters are the buffer's index in the table, and the bytes.
 ZEROS = "weft_zeros"
@@ -147,7 +147,7 @@ class Fortran:
         self.f.call(found, void, *map(self.by_reference, arguments))
 
 
-class Pieces(Fortran):
+class RoutineOperations(Fortran):
     """Writer of the operations of routines between library calls."""
 
     def copy(self, target: Value, source: Value, count: Value | int, size: int | None = None) -> None:
@@ -209,7 +209,7 @@ class Pieces(Fortran):
             self.f.store(self.f.sub(self.f.load(i32, address, 4), constant(1, i32)), address, 4)
 
 
-class RoutineWriter(Pieces):
+class RoutineWriter(RoutineOperations):
     """Writer of one routine: addresses of the current matrix's operands, results and scratch buffers, and its
     parameters."""
 
@@ -266,7 +266,7 @@ class RoutineWriter(Pieces):
         name: str,
         count: Value | int,
         captured: Mapping[str, Value],
-        write: Callable[[Pieces, Mapping[str, Value], Value], None],
+        write: Callable[[RoutineOperations, Mapping[str, Value], Value], None],
     ) -> None:
         """Share items from 0 to `count` among threads, unless they share tiles already. `write` writes the body for one
         item as a function of its own, from its index and the `captured` values by name. The loop is skipped if an
@@ -289,7 +289,7 @@ class RoutineWriter(Pieces):
             for n, (key, value) in enumerate(captured.items())
         }
         with inner.loop(begin, end) as item:
-            write(Pieces(inner, self.element), inside, item)
+            write(RoutineOperations(inner, self.element), inside, item)
         inner.ret()
         total, none = self.integer(count), constant(0, i64)
         several = f.icmp("sgt", self["tiles"], constant(1, i64))
