@@ -35,15 +35,15 @@ from weft.runtime.processes.page import where_is_this as _where_is_this
 from weft.runtime.processes.transport import OneProcess, Transport, TransportError
 from weft.runtime.processes.window import with_windows as _with_windows
 
-# When something has failed, a process ends within so many seconds.
+# Seconds within which a process ends after a failure.
 _DEADLINE = 5
 
 
 class _Settings(NamedTuple):
-    """What `initialize` was called with; timeouts are in seconds."""
+    """Arguments of `initialize`; timeouts are in seconds."""
 
     devices: int = 1
-    gpus: tuple[int, ...] | None = None  # those that were named
+    gpus: tuple[int, ...] | None = None  # if they were specified
     initialization_timeout: float = 300.0
     heartbeat_timeout: float = 100.0
     shutdown_timeout: float = 300.0
@@ -51,7 +51,7 @@ class _Settings(NamedTuple):
 
 
 _settings = _Settings()
-_error: str | None = None  # what ends this process
+_error: str | None = None  # the error that ends this process
 
 
 def initialize(
@@ -67,27 +67,22 @@ def initialize(
     slice_index: int | None = None,
     partition_index: int | None = None,
 ) -> None:
-    """Be one of several processes: `weft.devices()` are those of all of them from now on. All processes call it, before
-    they ask for devices.
+    """Join the other processes of a job: `weft.devices()` are those of all processes from now on.
 
-    A launcher of MPI has to have started them, and knows how many there are: `num_processes` and `process_id` are
-    compared with what it says. A process that nobody launched is alone. `local_device_ids` says which GPUs of its host
-    this process uses, by the numbers that it sees them under; by default processes that see the same GPUs share them
-    out, in the order of their ranks. Where there are several `num_cpu_devices`, it says which of these are used as
-    well. `coordinator_address` and what says how to find other processes are not
-    needed; process 0 listens at `coordinator_bind_address`, by default at all its addresses. The timeouts are in
-    seconds: until all processes are there, after which silence one counts as dead, and how long a process that ends
-    waits for the others.
+    All processes call it, before they use devices. A launcher of MPI must have started them; `num_processes` and
+    `process_id` are compared with its values. A process without a launcher is alone. By default processes that see the
+    same GPUs divide them, in the order of their ranks.
 
     Args:
         coordinator_address: accepted for compatibility; MPI connects the processes.
-        num_processes, process_id: compared with what the launcher says.
-        local_device_ids: which GPUs of this machine the process uses, and which CPU devices, if it has several.
+        num_processes, process_id: compared with the values of the launcher.
+        local_device_ids: the indices of the GPUs of this host that the process uses, among those that it sees; and
+            those of its CPU devices, if it has several.
         cluster_detection_method: accepted for compatibility.
-        initialization_timeout: seconds to wait for the others.
+        initialization_timeout: seconds until all processes must have joined.
         heartbeat_timeout_seconds: seconds after which a silent process counts as dead.
-        shutdown_timeout_seconds: seconds to wait for the others at the end.
-        coordinator_bind_address: accepted for compatibility.
+        shutdown_timeout_seconds: seconds that a process that ends waits for the others.
+        coordinator_bind_address: the address at which process 0 listens, by default all its addresses.
         slice_index, partition_index: accepted for compatibility.
 
     >>> import weft
@@ -96,11 +91,11 @@ def initialize(
     """
     global _settings
     if is_initialized():
-        raise RuntimeError("weft.distributed.initialize was called before; it is called once.")
+        raise RuntimeError("weft.distributed.initialize must be called once only; it was called before.")
     if _device.are_used():
         raise RuntimeError(
-            "weft.distributed.initialize came too late: devices have been used already. Call it right after "
-            "`import weft`, before weft.devices(), meshes and jitted functions."
+            "weft.distributed.initialize must be called before devices are used: right after `import weft`, before "
+            "weft.devices(), meshes and jitted functions."
         )
     transport = _transport(num_processes, process_id)
     ids = _local_ids(local_device_ids)
@@ -118,7 +113,7 @@ def initialize(
 
 
 def _join(transport: Transport) -> None:
-    """Be one of the processes of a transport, which all join together."""
+    """Join the processes of a transport; all of them call it together."""
     world = _world.World(transport)
     world.deadline = deadline = time.monotonic() + _settings.initialization_timeout
     transport = _with_windows(transport, lambda data: world.all_gather(data, doing="initialize"))
@@ -131,7 +126,7 @@ def _join(transport: Transport) -> None:
     for rank, other in enumerate(told):
         if other["agree"] != told[0]["agree"]:
             raise ProgramMismatchError(
-                "Processes have different versions.",
+                "All processes must have the same versions.",
                 received=f"process 0: {told[0]['agree']}; process {rank}: {other['agree']}",
                 fix="install the same versions everywhere",
             )
@@ -142,25 +137,26 @@ def _join(transport: Transport) -> None:
 
 
 def shrink() -> None:
-    """Go on without the processes that have died: all that are left call it, when they have caught a
-    `ProcessFailureError`. Then `weft.devices()` are those of the processes that are left, all with new ids, and
-    processes are numbered anew. Meshes have to be built again, arrays on meshes of before are lost, and the state comes
-    from the last checkpoint.
+    """Continue without the processes that have died.
 
-    It needs an MPI that survives (ULFM): Open MPI 5 does, under `mpiexec --with-ft ulfm`, which `weft.launch` asks for.
-    Others raise a `ProcessFailureError`; `python -m weft.launch --restarts N` starts all processes again instead.
+    All surviving processes call it, when they have caught a `ProcessFailureError`. Then `weft.devices()` are those of
+    the surviving processes, with new ids, and processes have new indices. Meshes must be created again, arrays on
+    earlier meshes are lost, and the state comes from the last checkpoint.
+
+    It needs an MPI with fault tolerance (ULFM), such as Open MPI 5 under `mpiexec --with-ft ulfm`, which `weft.launch`
+    uses. Others raise a `ProcessFailureError`; `python -m weft.launch --restarts N` starts all processes again instead.
     """
     world = _world.current()
     control = world.control
     if control is None:
-        raise RuntimeError("weft.distributed.shrink comes after weft.distributed.initialize.")
+        raise RuntimeError("weft.distributed.shrink must be called after weft.distributed.initialize.")
     with world.lock:
         control.stop()
         try:
             transport = world.transport.shrink(_settings.initialization_timeout)
         except TransportError as error:
             raise ProcessFailureError(
-                f"The processes that are left cannot go on without those that have died: {error}.",
+                f"The surviving processes cannot continue without those that have died: {error}.",
                 received=world.transport.name,
                 failed_processes=control.verdict.processes if control.verdict is not None else (),
                 fix=(
@@ -172,21 +168,23 @@ def shrink() -> None:
 
 
 def is_initialized() -> bool:
-    """Whether `initialize` was called."""
+    """Return whether `initialize` was called."""
     return _world.current().control is not None
 
 
 def shutdown() -> None:
-    """End being one of several processes; called at exit if it was not before. It waits until all of them have come so
-    far, and their GPUs have done what they do together, unless one has failed, and never for longer than
-    `shutdown_timeout_seconds`."""
+    """Leave the job; called at exit if it was not called before.
+
+    It waits until all processes call it and the collectives of their GPUs have ended, unless a process has failed, and
+    never longer than `shutdown_timeout_seconds`.
+    """
     world = _world.current()
     control = world.control
     if control is None or control.page.ended is not None:
         return
     if _error is None:
         world.deadline = time.monotonic() + _settings.shutdown_timeout
-        # What has failed has been told.
+        # Failures have been reported.
         with contextlib.suppress(ProcessFailureError, ProgramMismatchError, JaxRuntimeError):
             for wait in world.ends:
                 wait()
@@ -197,7 +195,7 @@ def shutdown() -> None:
             break
     everybody = control.everybody_ended.is_set() and control.verdict is None
     if not control.join_failure_calls(_DEADLINE):
-        # A GPU does not end what it does with processes that are gone, and would be waited for by whoever ends.
+        # A GPU never ends a collective with processes that are gone, and the end of this process would wait for it.
         say(f"weft: process {world.rank}: a collective of GPUs cannot be aborted")
         os._exit(113)
     control.stop()
@@ -207,7 +205,7 @@ def shutdown() -> None:
 
 
 def _transport(num_processes: int | None, process_id: int | None) -> Transport:
-    """What carries messages between the processes that were launched together."""
+    """Return the transport between the processes that were launched together."""
     transport: Transport
     if _mpi.is_launched():
         transport = _mpi.MpiTransport()
@@ -216,7 +214,7 @@ def _transport(num_processes: int | None, process_id: int | None) -> Transport:
     else:
         script = sys.argv[0] or "train.py"
         raise ArgumentError(
-            "No launcher has started this process, so it cannot find the others.",
+            "A process needs a launcher to find the others; this one has none.",
             received=f"num_processes={num_processes}",
             fix=f"python -m weft.launch -n {num_processes} {script}   (or mpiexec or srun)",
         )
@@ -226,20 +224,20 @@ def _transport(num_processes: int | None, process_id: int | None) -> Transport:
     ):
         if said is not None and said != known:
             raise ArgumentError(
-                f"{name} is not what the launcher says.", received=f"{name}={said}, and {known} by the launcher"
+                f"{name} must be the launcher's, or left out.", received=f"{name}={said}, and {known} by the launcher"
             )
     return transport
 
 
 def _local_ids(local_device_ids: Any) -> tuple[int, ...] | None:
-    """The numbers of the devices that this process is to use, if somebody has said so."""
+    """Check `local_device_ids`; return the indices of the devices that this process uses, or None for all."""
     if local_device_ids is None:
         return None
     ids = (local_device_ids,) if isinstance(local_device_ids, int) else tuple(local_device_ids)
     if not all(type(i) is int for i in ids):
-        raise ArgumentTypeError("local_device_ids are integers.", received=repr(local_device_ids), fix="[0, 1]")
+        raise ArgumentTypeError("local_device_ids must be integers.", received=repr(local_device_ids), fix="[0, 1]")
     if not ids or len(set(ids)) != len(ids) or min(ids) < 0:
-        what = "local_device_ids are different numbers of devices."
+        what = "local_device_ids must be different indices of devices."
         raise ArgumentError(
             what, received=repr(local_device_ids), fix="[0, 1], or None for a share of those of the host"
         )
@@ -247,14 +245,16 @@ def _local_ids(local_device_ids: Any) -> tuple[int, ...] | None:
 
 
 def _local_count(ids: tuple[int, ...] | None) -> int:
-    """How many CPU devices this process has. Where there is one, numbers are those of GPUs, which are compared with
-    those that there are when somebody asks for them."""
+    """Return the number of CPU devices of this process.
+
+    If it has one, `ids` are those of GPUs, which are checked when GPUs are enumerated.
+    """
     count = num_cpu_devices.fixed()
     if ids is None or count == 1:
         return count
     if not all(i < count for i in ids):
         raise ArgumentError(
-            f"local_device_ids are different ones of the {count} devices of this process.",
+            f"local_device_ids must be among the {count} devices of this process.",
             received=repr(list(ids)),
             fix="weft.config.update('num_cpu_devices', n) right after `import weft`, for more devices",
         )
@@ -267,7 +267,7 @@ def _versions(transport: Transport) -> str:
 
 
 def _remember_errors() -> None:
-    """Have the others told which error has ended this process."""
+    """Remember the error that ends this process, for the other processes."""
     before = sys.excepthook
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
@@ -280,7 +280,7 @@ def _remember_errors() -> None:
 
 @contextlib.contextmanager
 def _no_longer_than(seconds: int) -> Iterator[None]:
-    """A block after so many seconds of which the process is ended."""
+    """End the process if the block takes longer than this."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,7 +1,7 @@
-"""Arrays shared with other libraries by DLPack, without copying them where that can be.
+"""Arrays shared with other libraries by DLPack, without a copy if possible.
 
-An array of Weft is given to others as it is: `torch.from_dlpack(x)`, `numpy.from_dlpack(x)`. Who is told that memory is
-read-only shares it; others get a copy. Arrays of GPUs are shared in any case, and work on both sides is ordered.
+Other libraries import an array of Weft by `torch.from_dlpack(x)` or `numpy.from_dlpack(x)`. Libraries that support
+read-only memory share it; others get a copy. Arrays on GPUs are always shared, and work on both sides is ordered.
 """
 
 from __future__ import annotations
@@ -23,22 +23,23 @@ from weft.trace.array import Array
 
 
 def is_supported_dtype(dtype: Any) -> bool:
-    """Whether arrays of a dtype can be exchanged: booleans, integers, floats, bfloat16 and 8-bit ones too, and complex
-    numbers."""
+    """Return whether arrays of a dtype can be exchanged: booleans, integers, floats (also bfloat16 and 8-bit floats)
+    and complex numbers.
+    """
     return is_exchanged(np.dtype(dtype))
 
 
 def from_dlpack(external_array: Any, device: Any = None, copy: bool | None = None) -> Array:
-    """An array of Weft over the memory of another library's array, which has `__dlpack__`.
+    """Return an array over the memory of another library's array, which has `__dlpack__`.
 
-    The memory is shared: nobody may write to the other array while this one is used. With `copy=True` it is copied. It
-    is also copied where it has to be, unless `copy=False` forbids it: for 64-bit types while `enable_x64` is off, and
-    for another `device` (or sharding).
+    The memory is shared: the other array must not be written while this one is used. With `copy=True` it is copied. It
+    is also copied if necessary, unless `copy=False` forbids it: for 64-bit types while `enable_x64` is off, and for
+    another `device` (or sharding).
 
     Args:
         external_array: an array of another library.
-        device: a device or sharding for the result; by default where the other array is.
-        copy: True to copy, False to raise where a copy is needed, None to copy where it is needed.
+        device: a device or sharding for the result; by default that of the other array.
+        copy: True to copy, False to raise if a copy is necessary, None to copy if necessary.
 
     Returns:
         An array.
@@ -50,7 +51,7 @@ def from_dlpack(external_array: Any, device: Any = None, copy: bool | None = Non
     True
     """
     if not hasattr(external_array, "__dlpack__"):
-        what = "from_dlpack takes an array of a library that has DLPack."
+        what = "The argument of from_dlpack must be an array of a library that has DLPack."
         fix = "weft.numpy.asarray(x)   for everything that NumPy understands"
         raise ArgumentTypeError(what, received=f"an object of type {type(external_array).__name__}", fix=fix)
     if isinstance(external_array, Array) and not copy:
@@ -62,7 +63,7 @@ def from_dlpack(external_array: Any, device: Any = None, copy: bool | None = Non
     converted = conversion.canonical_array(value)
     if converted is not value and copy is False:
         raise ArgumentError(
-            f"An array of {value.dtype} becomes one of {converted.dtype}, which needs a copy; copy=False forbids it.",
+            f"An array of {value.dtype} cannot become one of {converted.dtype} without a copy; got copy=False.",
             fix="weft.config.update('enable_x64', True), or leave out copy",
         )
     aval = array_type(converted.shape, converted.dtype)

@@ -16,27 +16,26 @@ from weft.base.errors import ArgumentError
 
 
 def mpiexec() -> str | None:
-    """The launcher of MPI: the one beside the Python interpreter (that of a wheel), or else that of the machine."""
+    """Find the launcher of MPI: beside the Python interpreter (that of a wheel), or else on the PATH."""
     beside = pathlib.Path(sys.executable).parent
     return shutil.which("mpiexec", path=str(beside)) or shutil.which("mpiexec") or shutil.which("srun")
 
 
-# MPICH's launcher kills all processes of a host as soon as it sees that one of them has failed, whatever its options
-# say. So it sees a failure only after the others have had the time to say which process has died, and where.
-# Signals are for the processes; shells that end by one have the launcher's own processes fail.
+# MPICH's launcher kills all processes of a host as soon as one of them fails, whatever its options are. So each process
+# runs in a shell that reports the failure later, after the others have reported which process has died, and where. The
+# shell ignores signals: they are for the process, and a shell that ends by one makes the launcher's processes fail.
 _LINGERS = 'trap : INT TERM USR1; "$@" || { code=$?; trap "" INT USR1; sleep 2; exit $code; }'
 
 
 def command(launcher: str, count: int, arguments: Sequence[str]) -> list[str]:
-    """How a launcher starts Python so many times."""
-    # Weft says which process has died, and ends the others or goes on without it; launchers would end them before.
+    """Return the command by which a launcher starts `count` processes of Python."""
+    # Weft reports which process has died, and ends the others or continues; launchers would end them before.
     options, shell = _surviving(launcher)
     return [launcher, *options, "-n", str(count), *shell, sys.executable, *arguments]
 
 
 def _surviving(launcher: str) -> tuple[list[str], list[str]]:
-    """What has a launcher not end all processes when one has died: its options, and a command that runs the command
-    behind it."""
+    """Return options of a launcher, and a command prefix, that keep the other processes alive when one has died."""
     if pathlib.Path(launcher).name == "srun":
         return [], []
     told = subprocess.run([launcher, "--version"], capture_output=True, text=True, check=False).stdout
@@ -47,12 +46,12 @@ def _surviving(launcher: str) -> tuple[list[str], list[str]]:
 
 
 def environment(count: int) -> dict[str, str]:
-    """The environment of the processes: they share the cores."""
+    """Return the environment of the processes, which share the cores."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if count > cores:
         print(
-            f"weft.launch: {count} processes on {cores} cores: they wait for each other by asking again and again, "
-            "which is slow when they share cores. One process with several devices (WEFT_NUM_CPU_DEVICES) is quicker.",
+            f"weft.launch: {count} processes on {cores} cores: they wait for each other by polling, which is slow "
+            "when they share cores. One process with several devices (WEFT_NUM_CPU_DEVICES) is faster.",
             file=sys.stderr,
         )
     share = str(max(1, cores // count))
@@ -60,24 +59,24 @@ def environment(count: int) -> dict[str, str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Start the processes, and return the exit code of the launcher where it may be started again; else it takes the
-    place of this process."""
+    """Start the processes, and return the exit code of the launcher.
+
+    Without restarts the launcher replaces this process.
+    """
     parser = argparse.ArgumentParser(prog="python -m weft.launch", description=__doc__)
-    parser.add_argument("-n", "--processes", type=int, required=True, help="how many processes")
+    parser.add_argument("-n", "--processes", type=int, required=True, help="number of processes")
     parser.add_argument("-d", "--devices", type=int, help="CPU devices of each process (WEFT_NUM_CPU_DEVICES)")
     parser.add_argument("-m", "--module", action="store_true", help="the script is a module, as in python -m")
-    parser.add_argument(
-        "-r", "--restarts", type=int, default=0, help="how often all processes are started again when they have failed"
-    )
+    parser.add_argument("-r", "--restarts", type=int, default=0, help="most restarts of all processes after a failure")
     parser.add_argument("script")
     parser.add_argument("arguments", nargs=argparse.REMAINDER)
     options = parser.parse_args(arguments)
     if options.processes < 1:
-        parser.error("-n is at least 1")
+        parser.error("-n must be at least 1")
     launcher = mpiexec()
     if launcher is None:
         raise ArgumentError(
-            "There is no mpiexec beside Python or on the PATH.",
+            "weft.launch needs an mpiexec beside Python or on the PATH; there is none.",
             fix="pip install 'weft-jit[mpi]'   or the MPI of the system",
         )
     settings = environment(options.processes)
@@ -88,7 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not options.restarts and os.name == "posix":
         sys.stdout.flush()
         sys.stderr.flush()
-        # The launcher takes the place of this process, so it gets all signals, and its code is ours.
+        # The launcher replaces this process, so it gets all signals, and its exit code is ours.
         os.execve(launcher, started, {**settings, "WEFT_RESTART": "0"})
     for restart in range(options.restarts + 1):
         code, told_to_end = _run(started, {**settings, "WEFT_RESTART": str(restart)})
@@ -100,17 +99,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(started: Sequence[str], environment: dict[str, str]) -> tuple[int, bool]:
-    """Run a launcher: its exit code as shells tell it, and whether a signal has told it to end. It gets the signals
-    that this process gets, and the time that it needs."""
+    """Run a launcher; return its exit code as shells have it, and whether a signal has ended it.
+
+    It receives the signals of this process, and has as much time as it needs.
+    """
     received: list[int] = []
-    early: list[int] = []  # those that came before there was a launcher
+    early: list[int] = []  # signals before the launcher was started
     running: list[subprocess.Popen[bytes]] = []
 
     def forward(signum: int, frame: object) -> None:
         received.append(signum)
         if not running:
             early.append(signum)
-        # Those of a terminal go to all of its processes: a second one would end them at once.
+        # Signals of a terminal go to all of its processes: a second one would end them at once.
         elif signum == signal.SIGTERM or not _has_terminal():
             running[0].send_signal(signum)
 
@@ -129,7 +130,7 @@ def _run(started: Sequence[str], environment: dict[str, str]) -> tuple[int, bool
 
 
 def _has_terminal() -> bool:
-    """Whether this process is in the group that a terminal sends its signals to."""
+    """Return whether this process is in the foreground group of a terminal, which receives its signals."""
     try:
         terminal = os.open("/dev/tty", os.O_RDONLY)
     except OSError:

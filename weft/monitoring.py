@@ -1,8 +1,8 @@
-"""Events for whoever watches a program: that something happened, how long it took, or a value.
+"""Events for monitoring: occurrences, durations, time spans and values.
 
-Weft records what tracing and compiling take (`/jax/core/compile/jaxpr_trace_duration`, `backend_compile_duration`) and
-whether compiled programs were found on disk (`/jax/compilation_cache/cache_hits`, `cache_misses`). Libraries record
-events of their own.
+Weft records the durations of tracing and compilation (`/jax/core/compile/jaxpr_trace_duration`,
+`backend_compile_duration`) and whether compiled programs were found on disk (`/jax/compilation_cache/cache_hits`,
+`cache_misses`). Libraries record events of their own.
 
 >>> import weft
 >>> seen = []
@@ -23,7 +23,7 @@ from weft.base.publish import publish as _publish
 
 
 def record_event(event: str, **kwargs: str | int) -> None:
-    """Tell listeners that something happened; keyword arguments are its details.
+    """Send an event to listeners; keyword arguments are its details.
 
     Args:
         event: a name with slashes.
@@ -36,7 +36,7 @@ def record_event(event: str, **kwargs: str | int) -> None:
 
 
 def record_event_duration_secs(event: str, duration: float, **kwargs: str | int) -> None:
-    """Tell listeners of something that took `duration` seconds.
+    """Send an event of `duration` seconds to listeners.
 
     Args:
         event: a name with slashes.
@@ -50,57 +50,57 @@ def record_event_duration_secs(event: str, duration: float, **kwargs: str | int)
 
 
 def record_event_time_span(event: str, start_time: float, end_time: float, **kwargs: str | int) -> None:
-    """Tell listeners of something that began and ended at these times, in seconds since 1970."""
+    """Send an event with its beginning and end, in seconds since 1970, to listeners."""
     _events.spans.tell(event, start_time, end_time, **kwargs)
 
 
 def record_scalar(event: str, value: float | int, **kwargs: str | int) -> None:
-    """Tell listeners of a value."""
+    """Send a value to listeners."""
     _events.values.tell(event, value, **kwargs)
 
 
 def register_event_listener(callback: Callable[..., None]) -> None:
-    """Have `callback(event, **details)` called for each `record_event`."""
+    """Register `callback(event, **details)` for each `record_event`."""
     _events.happened.register(callback)
 
 
 def register_event_duration_secs_listener(callback: Callable[..., None]) -> None:
-    """Have `callback(event, seconds, **details)` called for each duration."""
+    """Register `callback(event, seconds, **details)` for each duration."""
     _events.durations.register(callback)
 
 
 def register_event_time_span_listener(callback: Callable[..., None]) -> None:
-    """Have `callback(event, start, end, **details)` called for each time span."""
+    """Register `callback(event, start, end, **details)` for each time span."""
     _events.spans.register(callback)
 
 
 def register_scalar_listener(callback: Callable[..., None]) -> None:
-    """Have `callback(event, value, **details)` called for each value."""
+    """Register `callback(event, value, **details)` for each value."""
     _events.values.register(callback)
 
 
 def unregister_event_listener(callback: Callable[..., None]) -> None:
-    """Take back `register_event_listener`; ValueError if the callback is not registered."""
+    """Remove a callback of `register_event_listener`; raise ValueError if it is not registered."""
     _events.happened.unregister(callback)
 
 
 def unregister_event_duration_listener(callback: Callable[..., None]) -> None:
-    """Take back `register_event_duration_secs_listener`."""
+    """Remove a callback of `register_event_duration_secs_listener`."""
     _events.durations.unregister(callback)
 
 
 def unregister_event_time_span_listener(callback: Callable[..., None]) -> None:
-    """Take back `register_event_time_span_listener`."""
+    """Remove a callback of `register_event_time_span_listener`."""
     _events.spans.unregister(callback)
 
 
 def unregister_scalar_listener(callback: Callable[..., None]) -> None:
-    """Take back `register_scalar_listener`."""
+    """Remove a callback of `register_scalar_listener`."""
     _events.values.unregister(callback)
 
 
 def clear_event_listeners() -> None:
-    """Forget all listeners of all kinds."""
+    """Remove all listeners of all kinds."""
     for listeners in (_events.happened, _events.durations, _events.spans, _events.values):
         listeners.clear()
 

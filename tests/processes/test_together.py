@@ -36,7 +36,7 @@ def test_without_a_launcher_the_error_says_how_to_start() -> None:
 
 def test_initialize_comes_before_devices() -> None:
     weft.devices()
-    with pytest.raises(RuntimeError, match="came too late"):
+    with pytest.raises(RuntimeError, match="must be called before devices are used"):
         weft.distributed.initialize()
     weft.distributed.shutdown()  # nothing to end
 
