@@ -85,7 +85,7 @@ class Lifetimes:
         self._later: list[tuple[Slot, list[int]]] = []
 
     def visit(self, steps: Sequence[Step]) -> None:
-        """Number the steps and record the slots that they access."""
+        """Assign numbers to the steps and record the slots that they access."""
         self._steps(steps)
         # Accesses inside a loop to slots that live outside of it count for the whole loop, whose end is known now.
         for slot, (first, last) in self._later:

@@ -118,13 +118,14 @@ class Window(NamedTuple):
         return window_count(self.padded, self.extent, self.stride)
 
     def pads_for_lhs(self) -> tuple[Dimension, Dimension]:
-        """Padding of the result's cotangent with which sliding the reversed window over it returns the operand's."""
+        """Return the padding of the result's cotangent for which convolution with the reversed window returns the
+        operand's cotangent."""
         low = self.extent - self.low - 1
         dilated = dilate_size(self.count, self.stride)
         return low, dilate_size(self.size, self.lhs_dilation) + self.extent - 1 - dilated - low
 
     def pads_for_rhs(self) -> tuple[Dimension, Dimension]:
-        """Padding of the operand with which sliding the result's cotangent over it returns the window's."""
+        """Return the padding of the operand for which convolution with the result's cotangent returns the window's."""
         dilated = dilate_size(self.count, self.stride)
         return self.low, dilated + self.extent - 1 - dilate_size(self.size, self.lhs_dilation) - self.low
 

@@ -293,7 +293,7 @@ def in_scope(params: Params) -> Any:
 
 
 def split_body(jaxpr: Jaxpr, unknown: Sequence[bool]) -> PartialJaxpr:
-    """Partially evaluate a body. Residuals that no spec can describe do not leave it and are computed again: tapes, and
+    """Evaluate a body partially. Residuals that no spec can describe do not leave it and are computed again: tapes, and
     values that are unreduced or reduced."""
     parts = partial_eval(jaxpr, unknown)
     if all(map(can_leave, parts.residual_types)):

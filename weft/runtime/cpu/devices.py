@@ -35,7 +35,7 @@ class CpuPlatform:
         return bool(_used)
 
     def join(self, counts: Sequence[int], rank: int, chosen: tuple[int, ...] | None) -> None:
-        """Number the devices of all processes.
+        """Assign numbers to the devices of all processes.
 
         The first device of this process stays the same object under another id, since arrays are on it. When processes
         have been lost, all devices get ids that no device had before, so that objects of earlier meshes are not
