@@ -41,7 +41,7 @@ class ArgInfo:
 
     @property
     def aval(self) -> ArrayType:
-        """The type."""
+        """Type."""
         return self._aval
 
     @property
@@ -122,7 +122,7 @@ class Traced:
 
     @property
     def jaxpr(self) -> Jaxpr:
-        """The staged jaxpr, its constants attached."""
+        """Staged jaxpr with its constants attached."""
         staged, count = self._jaxpr, len(self._constants)
         result: Jaxpr = staged.replace(
             constvars=staged.invars[:count], invars=staged.invars[count:], consts=self._constants
@@ -151,7 +151,7 @@ class Traced:
 
     @property
     def _leaf_types(self) -> list[Any]:
-        """Types of the leaves of the arguments: after them come mutable arrays that the function closes over."""
+        """Types of the leaves of the arguments. Mutable arrays that the function closes over follow them."""
         return self._in_types[: self.in_tree.num_leaves]
 
     @property
@@ -198,7 +198,7 @@ class Stage:
 
     @property
     def jaxpr(self) -> Jaxpr:
-        """The jaxpr as it was staged."""
+        """Staged jaxpr."""
         return self._traced.jaxpr
 
     @property
@@ -310,7 +310,7 @@ class Compiled(Stage):
 
     @property
     def communication(self) -> Communication:
-        """The collectives of the program: kind, axis, bytes, value, the user's line and why each is there."""
+        """Collectives of the program: kind, axis, bytes, value, the user's line and the reason for each."""
         return Communication(() if self._partitioned is None else self._partitioned.communication)
 
     @property
@@ -353,37 +353,37 @@ class Compiled(Stage):
 
     @property
     def stages(self) -> dict[str, str]:
-        """The jaxpr after each pass, by the pass's position and name."""
+        """Jaxpr after each pass, by the pass's position and name."""
         stages = self._executable.compilation.stages
         return {f"{i:02d}_{stage.name}": stage.text for i, stage in enumerate(stages, 1)}
 
     @property
     def fusions(self) -> str:
-        """The fused jaxpr, with what each fusion costs and the reason for it, and what was not fused and why."""
+        """Fused jaxpr, with the cost of each fusion and the reason for it, and the reasons why others were not fused."""
         result: str = self._executable.inside.fusions()
         return result
 
     @property
     def program(self) -> str:
-        """The steps that run, and where their memory is."""
+        """Steps of the program, with their memory."""
         result: str = self._executable.inside.program()
         return result
 
     @property
     def kernels(self) -> dict[str, str]:
-        """Each distinct kernel by its name, in the kernel language."""
+        """Kernels by name, in the kernel language."""
         result: dict[str, str] = self._executable.inside.kernels()
         return result
 
     @property
     def llvm(self) -> str:
-        """The kernels in LLVM's language."""
+        """Kernels in LLVM IR."""
         result: str = self._executable.inside.llvm()
         return result
 
     @property
     def asm(self) -> str:
-        """The kernels as assembly."""
+        """Kernels as assembly."""
         result: str = self._executable.inside.assembly()
         return result
 
