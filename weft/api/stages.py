@@ -359,7 +359,7 @@ class Compiled(Stage):
 
     @property
     def fusions(self) -> str:
-        """Fused jaxpr, with the cost of each fusion and the reason for it, and the reasons why others were not fused."""
+        """Fused jaxpr, with the cost of each fusion and the reasons why equations were fused or not."""
         result: str = self._executable.inside.fusions()
         return result
 
