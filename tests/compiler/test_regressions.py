@@ -13,6 +13,7 @@ import weft.numpy as wnp
 from tests.compiler.host import compile_program, interpret
 from weft import lax
 from weft.api.inspect import make_jaxpr
+from weft.base.compile_options import get_compile_options
 from weft.compiler.kernel.printer import to_text
 from weft.compiler.program.ir import Launch
 from weft.compiler.target.cpu.link import Tier
@@ -33,7 +34,7 @@ def check(function: Any, *arrays: np.ndarray, donated: tuple[bool, ...] = ()) ->
     """Compiled = interpreted, to the bit."""
     jaxpr = make_jaxpr(function)(*arrays)
     expected = interpreter.run(jaxpr, [a.copy() for a in arrays])
-    actual = compile_with_checks(jaxpr, donated)([a.copy() for a in arrays])
+    actual = compile_with_checks(jaxpr, donated, get_compile_options())([a.copy() for a in arrays])
     for a, e in zip(actual, expected, strict=True):
         assert np.asarray(a).tobytes() == np.asarray(e).tobytes(), f"{a} for {e}"
 

@@ -146,7 +146,7 @@ def test_contracts_fail_when_a_program_is_compiled(mesh: Mesh) -> None:
     x = put(onp.ones((16, 16), onp.float32), mesh, "d")
     f(x, x)
     f(onp.ones((100, 100)), onp.ones(4))  # one device of one has no copies
-    with pytest.raises(CommunicationError, match=r"(?s)has 260 B.*y: 256 B"):
+    with pytest.raises(CommunicationError, match=r"(?s)replicates 260 B.*y: 256 B"):
         f(x, put(onp.ones((8, 8), onp.float32), mesh))
     with pytest.raises(ArgumentError, match="kind of collective"):
         weft.jit(f, comm={"all_gathers": 0})
