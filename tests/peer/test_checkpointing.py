@@ -149,9 +149,9 @@ def test_directories_of_orbax(checkpoints: pathlib.Path, tmp_path: pathlib.Path)
         orbax.restore(tmp_path / "nowhere")
     leaf = {"key_metadata": [{"key": "a", "key_type": 2}], "value_metadata": {"value_type": "jax.Array"}}
     for text, words in [
-        ("[", "_METADATA is no JSON"),
+        ("[", "_METADATA cannot be parsed"),
         ("[]", "no tree_metadata"),
-        (json.dumps({"tree_metadata": {"a": {}}}), "has the leaf {}"),
+        (json.dumps({"tree_metadata": {"a": {}}}), "has the invalid leaf {}"),
         (json.dumps({"tree_metadata": {"a": leaf}, "use_ocdbt": True}), "'a' cannot be read"),
     ]:
         (tmp_path / "_METADATA").write_text(text)

@@ -53,7 +53,7 @@ def items(path: str | os.PathLike[str]) -> list[str]:
 
 
 def restore_items(path: str, like: Any = None, shardings: Any = None, partial: bool = False) -> dict[str, Any]:
-    """Return the trees of a checkpoint by name, or those that `like` has."""
+    """Return the trees of a checkpoint by name, or the ones in `like`."""
     if shardings is not None and not is_destination(shardings):
         raise ArgumentError("shardings of a dict of items must be one for all.", received=repr(shardings)[:80])
     names = items(path) if like is None else list(like)

@@ -149,7 +149,7 @@ class Loader:
         found._check_padding()
         return found
 
-    # -------------------------------------------------------------------------------------------------- what is known
+    # ------------------------------------------------------------------------------------------------------ properties
 
     @functools.cached_property
     def plan(self) -> Plan | None:

@@ -18,7 +18,7 @@ class Settings:
     `check_jax_usage` makes it an error to use parameters, state or keys inside of a bare `weft.jit`, `weft.vmap`,
     `weft.grad`, ... in a transformed function (which also runs under `weft.checking_leaks`).
     `module_auto_repr` shows a module as the call that made it. `restore_flatmap` concerns pickles of early Haiku, which
-    Weft cannot read: it is False, and True is an error. `rng_reserve_size` is how many keys one split makes.
+    Weft cannot read: it is False, and True is an error. `rng_reserve_size` is the number of keys from one split.
     """
 
     check_jax_usage: bool = False

@@ -14,7 +14,7 @@ Tree = dict[str, dict[str, Any]]
 
 
 def _add(frame: Frame, collection: str, prefix: str, tree: Mapping[str, Any], allow_reuse: bool) -> Tree:
-    """Put an inner tree into an outer collection; with `allow_reuse` what is there already stays, and is returned."""
+    """Insert an inner tree into an outer collection; with `allow_reuse` existing values are kept and returned."""
     outer = frame.call.collections.setdefault(collection, {})
     found: Tree = {}
     for path, values in tree.items():

@@ -47,7 +47,7 @@ class PRNGSequence(Iterator[Any]):
 
     @property
     def internal_state(self) -> SequenceState:
-        """The key that is split next, and those that wait."""
+        """The key that is split next, and the keys in reserve."""
         return self._key, tuple(self._keys)
 
     def replace_internal_state(self, state: SequenceState) -> None:

@@ -378,7 +378,7 @@ def scan(
         xs: a tree of arrays with one leading size.
         length: the number of iterations.
         reverse: whether to go from the last slice to the first.
-        unroll: how many iterations are written out.
+        unroll: the number of iterations to unroll.
 
     Returns:
         A pair of the last carry and the stacked outputs.

@@ -365,7 +365,7 @@ def make_attention_mask(
     Args:
         query_input, key_input: arrays (batch..., length), for example whether a position counts.
         pairwise_fn: a function of two arrays that broadcast.
-        extra_batch_dims: how many axes of size 1 come first.
+        extra_batch_dims: the number of leading axes of size 1.
         dtype: the dtype of the mask.
 
     Returns:
@@ -388,7 +388,7 @@ def make_causal_mask(x: Any, extra_batch_dims: int = 0, dtype: Any = wnp.float32
 
     Args:
         x: an array whose shape counts.
-        extra_batch_dims: how many axes of size 1 come first.
+        extra_batch_dims: the number of leading axes of size 1.
         dtype: the dtype of the mask.
 
     Returns:

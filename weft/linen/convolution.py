@@ -174,7 +174,7 @@ class Conv(_Conv):
         strides: the steps of the window.
         padding: "SAME", "VALID", "CIRCULAR", "CAUSAL", "REFLECT", an integer or pairs (low, high).
         input_dilation, kernel_dilation: the distance of elements of the input and of the kernel.
-        feature_group_count: how many groups of features are convolved apart.
+        feature_group_count: the number of feature groups that are convolved separately.
         use_bias: whether a bias is added.
         mask: factors of the kernel, 0 or 1.
         dtype: the dtype to compute in; promoted from inputs and parameters by default.

@@ -395,7 +395,7 @@ class Fp8DotGeneralBase(Module):
     Their collection is `_overwrite_with_gradient`: the gradient of each variable is its next value.
 
     Attributes:
-        amax_history_length: how many recent calls determine a scale.
+        amax_history_length: the number of recent calls that determine a scale.
         e4m3_dtype: the eight-bit float of inputs and kernels.
         e5m2_dtype: that of gradients.
     """

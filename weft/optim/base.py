@@ -16,9 +16,9 @@ from weft.optim.tree_mapping import map_trees
 from weft.typing import ArrayLike
 
 Params: TypeAlias = Any
-"""A tree of arrays: what is optimized."""
+"""Type of parameters: a tree of arrays."""
 Updates: TypeAlias = Any
-"""A tree with the structure of the parameters: gradients on the way in, what is added on the way out."""
+"""Type of updates: a tree like the parameters; `update` maps gradients to increments."""
 OptState: TypeAlias = Any
 """A tree: what a transformation stores from one step to the next."""
 Schedule: TypeAlias = Callable[[ArrayLike], ArrayLike]

@@ -68,7 +68,7 @@ def module_auto_repr(enabled: bool) -> bool:
 
 
 def rng_reserve_size(size: int) -> int:
-    """Set how many keys one split makes; returns the setting before."""
+    """Set the number of keys from one split; return the previous one."""
     before = config.current().rng_reserve_size
     config.set(rng_reserve_size=size)
     return before

@@ -51,7 +51,7 @@ class Reshape(Module):
 
     Args:
         output_shape: the new sizes.
-        preserve_dims: how many of the first dimensions stay.
+        preserve_dims: the number of leading dimensions to preserve.
         name: the name of the module within its parent; by default derived from its class.
 
     >>> import weft.numpy as wnp
@@ -104,7 +104,7 @@ class Flatten(Reshape):
     """Merge all dimensions after the first `preserve_dims`.
 
     Args:
-        preserve_dims: how many of the first dimensions stay.
+        preserve_dims: the number of leading dimensions to preserve.
         name: the name of the module within its parent; by default derived from its class.
 
     >>> import weft.numpy as wnp
@@ -125,7 +125,7 @@ class BatchApply:
 
     Args:
         f: a function or module.
-        num_dims: how many dimensions are merged.
+        num_dims: the number of dimensions to merge.
 
     >>> import weft.numpy as wnp
     >>> from weft import random

@@ -195,7 +195,7 @@ class Conv1D(ConvND):
         b_init: the initializer of the bias.
         data_format: the order of dimensions, such as "NHWC" or "NCHW".
         mask: factors of the weights, 0 or 1.
-        feature_group_count: how many groups of channels are convolved apart.
+        feature_group_count: the number of channel groups that are convolved separately.
         name: the name of the module within its parent; by default derived from its class.
 
     >>> import weft.numpy as wnp
@@ -242,7 +242,7 @@ class Conv2D(ConvND):
         b_init: the initializer of the bias.
         data_format: the order of dimensions, such as "NHWC" or "NCHW".
         mask: factors of the weights, 0 or 1.
-        feature_group_count: how many groups of channels are convolved apart.
+        feature_group_count: the number of channel groups that are convolved separately.
         name: the name of the module within its parent; by default derived from its class.
 
     >>> import weft.numpy as wnp
@@ -289,7 +289,7 @@ class Conv3D(ConvND):
         b_init: the initializer of the bias.
         data_format: the order of dimensions, such as "NHWC" or "NCHW".
         mask: factors of the weights, 0 or 1.
-        feature_group_count: how many groups of channels are convolved apart.
+        feature_group_count: the number of channel groups that are convolved separately.
         name: the name of the module within its parent; by default derived from its class.
 
     >>> import weft.numpy as wnp

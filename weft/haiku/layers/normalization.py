@@ -99,7 +99,7 @@ class LayerNorm(_Normalization):
         axis: the axes of the moments.
         create_scale: whether there is a scale.
         create_offset: whether there is an offset.
-        eps: what is added to the variance.
+        eps: a small number added to the variance.
         scale_init: the initializer of the scale.
         offset_init: the initializer of the offset.
         use_fast_variance: whether the variance is the mean square less the squared mean, in one pass.
@@ -261,7 +261,7 @@ class BatchNorm(_Normalization):
         create_scale: whether there is a scale.
         create_offset: whether there is an offset.
         decay_rate: the decay of the stored moments.
-        eps: what is added to the variance.
+        eps: a small number added to the variance.
         scale_init: the initializer of the scale.
         offset_init: the initializer of the offset.
         axis: the axes of the moments; all but the channels by default.

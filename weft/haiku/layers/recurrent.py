@@ -403,7 +403,7 @@ def dynamic_unroll(
         time_major: whether the time is the first axis; otherwise the second.
         reverse: whether to go from the last step to the first.
         return_all_states: whether to return the states of all steps.
-        unroll: how many steps are written out.
+        unroll: the number of steps to unroll.
 
     Returns:
         A pair of outputs and the last state, or those of all steps.

@@ -158,7 +158,7 @@ class StreamFeed:
         self.batches = self.adapter.batches(epoch, start)
 
     def resume(self, state: dict[str, Any]) -> None:
-        """Continue with the batch after those that were delivered when `state` was taken."""
+        """Continue with the batch after the position of `state`."""
         self.close()
         self.batches = self.adapter.resume(state)
 
@@ -210,7 +210,7 @@ class StreamFeed:
         return found
 
     def _ring(self, program: Any, batch: Any) -> int:
-        """Return how many batches to collect for one call: several if steps are short and batches small."""
+        """Return the number of batches to collect for one call: several if steps are short and batches small."""
         seconds = program.pace.seconds
         size = sum(leaf.nbytes for leaf in weft.tree.leaves(batch))
         short = seconds is not None and seconds < SHORT_STEP and size * RING <= RING_BYTES

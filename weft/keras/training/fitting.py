@@ -51,7 +51,7 @@ class Position:
 
     The next batch is batch `batch` of `epoch`, and batch `data_batch` of the data's `data_epoch` (they differ with
     `steps_per_epoch`). `seed` is that of the order (of arrays a state of NumPy's generator, as text), `stream` the
-    position in a stream, `done` how many batches there were.
+    position in a stream, `done` the number of batches so far.
     """
 
     epoch: int

@@ -70,7 +70,7 @@ class EpochLoop:
         feed: the data.
         callbacks: whose hooks are called.
         mode: "train" or "test".
-        execution: how many batches a call runs where a callback wants to be called for every batch.
+        execution: the number of batches of a call, if a callback has batch hooks.
     """
 
     def __init__(self, model: Any, feed: Feed, callbacks: CallbackList, mode: str, execution: int = 1) -> None:

@@ -24,7 +24,7 @@ STATE = threading.Lock()
 
 
 class State:
-    """The variables of a step, split into those that it writes and those that it only reads.
+    """The variables of a step, split into written and unwritten ones.
 
     Args:
         step: the step.
@@ -35,7 +35,7 @@ class State:
         self.fixed = [step.variables[i] for i in step.fixed]
 
     def read(self) -> tuple[list[Any], list[Any]]:
-        """Read the present arrays of variables that change and of those that do not."""
+        """Return the present arrays of written and of unwritten variables."""
         with STATE:
             return [variable._value for variable in self.moving], [variable._value for variable in self.fixed]
 

@@ -233,7 +233,7 @@ class Trainer:
 
         Args:
             loss_fn: `loss_fn() -> loss`, or `loss_fn() -> (loss, aux)`. It may call layers and write variables.
-            variables: what is differentiated with respect to; `self.trainable_variables` if None.
+            variables: the variables to differentiate with respect to; `self.trainable_variables` if None.
 
         Returns:
             `(loss, aux, gradients)`, the gradients in the order of the variables.
@@ -256,7 +256,7 @@ class Trainer:
     def compute_loss(
         self, x: Any = None, y: Any = None, y_pred: Any = None, sample_weight: Any = None, training: bool = True
     ) -> Any:
-        """Compute the loss of a batch: the compiled losses, plus those that layers and regularizers added in the last
+        """Compute the loss of a batch: the compiled losses, plus losses that layers and regularizers added in the last
         call.
 
         Args:
@@ -613,7 +613,7 @@ class Trainer:
             x: inputs: an array, or a list or dict of them; or a stream of batches `(x, y)`: a generator, a loader.
             y: targets, with as many rows as `x`.
             batch_size: rows of a batch, 32 if None.
-            epochs: the epoch to end with; how many, from `initial_epoch` = 0.
+            epochs: the index of the epoch to end before; with `initial_epoch` = 0, their number.
             verbose: 0 silent, 1 a progress bar, 2 a line an epoch; "auto" is 1.
             callbacks: callbacks.
             validation_split: the part of the data, its last rows, that is for validation.
@@ -626,7 +626,7 @@ class Trainer:
             steps_per_epoch: batches of an epoch; None is all.
             validation_steps: batches of a validation; None is all.
             validation_batch_size: that of validation, `batch_size` if None.
-            validation_freq: after how many epochs there is a validation, or a list of epochs (from 1).
+            validation_freq: the number of epochs between validations, or a list of epochs (from 1).
 
         Returns:
             A `History`: `history.history["loss"]` are the losses of the epochs.
@@ -678,7 +678,7 @@ class Trainer:
 
         Args:
             x, y, sample_weight, batch_size, verbose, callbacks: as of `fit`.
-            steps: how many batches; None is all.
+            steps: the number of batches; None is all.
             return_dict: whether results have names.
 
         Returns:
@@ -700,7 +700,7 @@ class Trainer:
 
         Args:
             x, batch_size, verbose, callbacks: as of `fit`.
-            steps: how many batches; None is all.
+            steps: the number of batches; None is all.
 
         Returns:
             An array of NumPy, or a tree of them.

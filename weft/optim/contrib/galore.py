@@ -19,7 +19,7 @@ from weft.optim.transforms.scaling import scale_by_learning_rate
 
 
 class GaLoreDimensionNumbers(NamedTuple):
-    """The axes of a weight that are the rows of a matrix, and those that are its columns."""
+    """The axes of a weight that form the rows and the columns of a matrix."""
 
     reduction_axis: int | Sequence[int] = 0
     output_axis: int | Sequence[int] = 1
@@ -89,7 +89,7 @@ def scale_by_galore(
     P is recomputed every `update_proj_gap` steps; a matrix with more columns than rows is taken from the right.
     Weights that are no matrices go to `base_optimizer` as they are, unless `weight_dimension_numbers` (one for all
     weights of two axes or more, a tree with None for those to leave alone, or a function of the parameters) says
-    otherwise. `base_optimizer` sees no parameters, since they do not have the shape of what it works on.
+    otherwise. `base_optimizer` sees no parameters, since they do not have the shape of its updates.
     """
     if not isinstance(rank, int) or rank < 1:
         raise ArgumentError(f"galore needs a rank of 1 or more, got {rank!r}")

@@ -225,8 +225,8 @@ def muon(
 ) -> GradientTransformationExtraArgs:
     """Create Muon: orthogonal steps for matrices, AdamW for other parameters (Jordan 2024).
 
-    `muon_weight_dimension_numbers` is a tree with `MuonDimensionNumbers` for what is to be made orthogonal and None for
-    what goes to AdamW, or a function that makes one from the parameters; without it, arrays of two axes are matrices.
+    `muon_weight_dimension_numbers` is a tree with `MuonDimensionNumbers` for orthogonalized parameters and None for
+    parameters of AdamW, or a function that makes one from the parameters; without it, arrays of two axes are matrices.
     """
     dims = muon_weight_dimension_numbers
 

@@ -116,7 +116,7 @@ def lbfgs(
 
     Args:
         learning_rate: a factor of the steps; None where the line search decides.
-        memory_size: how many past steps the inverse Hessian is made of.
+        memory_size: the number of past steps in the inverse Hessian.
         scale_init_precond: whether its first guess is scaled by the last step.
         linesearch: a line search, or None.
 

@@ -103,7 +103,7 @@ def apply_if_finite(inner: GradientTransformation, max_consecutive_errors: int) 
 
     Args:
         inner: a transformation.
-        max_consecutive_errors: how many updates in a row may be skipped.
+        max_consecutive_errors: the largest number of updates to skip in a row.
 
     Returns:
         A `GradientTransformationExtraArgs`.

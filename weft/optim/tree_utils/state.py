@@ -91,7 +91,7 @@ def tree_get(tree: Any, key: Any, default: Any | None = None, filtering: Filter 
     Args:
         tree: a tree of named tuples and dicts, such as the state of an optimizer.
         key: the name of a field or key.
-        default: what to return where there is none.
+        default: the result if the key is missing.
         filtering: a function of path and value that says which ones count.
 
     Returns:
