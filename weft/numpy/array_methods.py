@@ -32,6 +32,7 @@ from weft.numpy import (
     sorting,
     taking,
 )
+from weft.numpy.argument_docs import document
 from weft.numpy.at import At, AtIndex
 from weft.numpy.contraction import dot, matmul
 from weft.numpy.indexing import getitem
@@ -174,92 +175,61 @@ def _contains(self: Array, item: Any) -> bool:
 # -------------------------------------------------------------------------------------------------------------- methods
 
 
+@document(
+    "An array of the same shape.",
+    "wnp.array([1.7, 2.2]).astype(wnp.int32) -> Array([1, 2], dtype=int32)",
+    dtype="the dtype to convert to.",
+    copy="accepted for compatibility.",
+)
 def _astype(self: Array, dtype: Any, copy: bool = False, device: Any = None) -> Array:
-    """Convert the array to another dtype.
-
-    Args:
-        dtype: the dtype to convert to.
-        copy: accepted for compatibility.
-        device: a device or sharding to put the result on; by default where its operands are.
-
-    Returns:
-        An array of the same shape.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.array([1.7, 2.2]).astype(wnp.int32)
-    Array([1, 2], dtype=int32)
-    """
+    """Convert the array to another dtype."""
     return creation.astype(self, dtype, copy=copy, device=device)
 
 
+@document(
+    "An array of the new shape.",
+    "wnp.arange(6).reshape(2, -1).shape -> (2, 3)",
+    args="the new sizes; one may be -1, and is then computed.",
+)
 def _reshape(self: Array, *args: Any, order: str = "C", out_sharding: Any = None) -> Array:
-    """Give the elements another shape, passed as one tuple or as several sizes.
-
-    Args:
-        *args: the new sizes; one may be -1, and is then computed.
-        order: "C" if the last axis varies fastest, "F" if the first one does.
-        out_sharding: the sharding of the result; by default it follows from the operands.
-
-    Returns:
-        An array of the new shape.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.arange(6).reshape(2, -1).shape
-    (2, 3)
-    """
+    """Give the elements another shape, passed as one tuple or as several sizes."""
     shape = args[0] if len(args) == 1 else args
     return manipulation.reshape(self, shape, order, out_sharding=out_sharding)
 
 
+@document(
+    "An array of the permuted shape.",
+    "wnp.ones((2, 3, 4)).transpose(2, 0, 1).shape -> (4, 2, 3)",
+    args="the axis of the array for each axis of the result.",
+)
 def _transpose(self: Array, *args: Any) -> Array:
-    """Permute the axes, passed as one tuple or as several axes; the default reverses them.
-
-    Args:
-        *args: the axis of the array for each axis of the result.
-
-    Returns:
-        An array of the permuted shape.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.ones((2, 3, 4)).transpose(2, 0, 1).shape
-    (4, 2, 3)
-    """
+    """Permute the axes, passed as one tuple or as several axes; the default reverses them."""
     if not args:
         return manipulation.transpose(self)
     axes = args[0] if len(args) == 1 and (args[0] is None or isinstance(args[0], (tuple, list))) else args
     return manipulation.transpose(self, axes)
 
 
+@document("A vector.", "wnp.array([[1, 2], [3, 4]]).flatten() -> Array([1, 2, 3, 4], dtype=int32)")
 def _flatten(self: Array, order: str = "C", *, out_sharding: Any = None) -> Array:
-    """Flatten the array to a vector.
-
-    Args:
-        order: "C" if the last axis varies fastest, "F" if the first one does.
-        out_sharding: the sharding of the result; by default it follows from the operands.
-
-    Returns:
-        A vector.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.array([[1, 2], [3, 4]]).flatten()
-    Array([1, 2, 3, 4], dtype=int32)
-    """
+    """Flatten the array to a vector."""
     return manipulation.ravel(self, order, out_sharding=out_sharding)
 
 
+@document("An array with the same values.", "wnp.arange(3).copy() -> Array([0, 1, 2], dtype=int32)")
 def _copy(self: Array) -> Array:
-    """Copy the array.
-
-    Returns:
-        An array with the same values.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.arange(3).copy()
-    Array([0, 1, 2], dtype=int32)
-    """
+    """Copy the array."""
     return creation.array(self, copy=True)
 
 
+@document(
+    "An array.",
+    "wnp.arange(4).compress(wnp.array([True, False, True, False])) -> Array([0, 2], dtype=int32)",
+    condition="a vector of booleans, known when tracing unless `size` is given.",
+    axis="an axis; None for the flattened array.",
+    size="the number of slices to return; missing ones are filled.",
+    fill_value="the value of missing slices.",
+)
 def _compress(
     self: Array,
     condition: Any,
@@ -269,54 +239,33 @@ def _compress(
     size: int | None = None,
     fill_value: Any = 0,
 ) -> Array:
-    """Select the slices along an axis where a condition holds.
-
-    Args:
-        condition: a vector of booleans, known when tracing unless `size` is given.
-        axis: an axis; None for the flattened array.
-        out: must be None: arrays do not change, so nothing can be written into one.
-        size: the number of slices to return; missing ones are filled.
-        fill_value: the value of missing slices.
-
-    Returns:
-        An array.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.arange(4).compress(wnp.array([True, False, True, False]))
-    Array([0, 2], dtype=int32)
-    """
+    """Select the slices along an axis where a condition holds."""
     return selection.compress(condition, self, axis, size=size, fill_value=fill_value, out=out)
 
 
+@document(
+    "An array.",
+    "wnp.array([-1.0, 0.5, 3.0]).clip(0, 1) -> Array([0. , 0.5, 1. ], dtype=float32)",
+    min="numbers or arrays that broadcast with the array; None for no limit.",
+    max="numbers or arrays that broadcast with the array; None for no limit.",
+)
 def _clip(self: Array, min: Any = None, max: Any = None) -> Array:
-    """Limit each element to between `min` and `max`.
-
-    Args:
-        min, max: numbers or arrays that broadcast with the array; None for no limit.
-
-    Returns:
-        An array.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.array([-1.0, 0.5, 3.0]).clip(0, 1)
-    Array([0. , 0.5, 1. ], dtype=float32)
-    """
+    """Limit each element to between `min` and `max`."""
     return extremes.clip(self, min, max)
 
 
+@document("An array of the same dtype.", "wnp.array([1 + 2j]).conj() -> Array([1.-2.j], dtype=complex64)")
 def _conjugate(self: Array) -> Array:
-    """Compute the complex conjugate.
-
-    Returns:
-        An array of the same dtype.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.array([1 + 2j]).conj()
-    Array([1.-2.j], dtype=complex64)
-    """
+    """Compute the complex conjugate."""
     return complex_parts.conjugate(self)
 
 
+@document(
+    "An array of floats without the axes, as `weft.numpy.std`.",
+    "wnp.array([1.0, 3.0]).std() -> Array(1., dtype=float32)",
+    ddof="the number to subtract from the count.",
+    correction="the number to subtract from the count.",
+)
 def _std(
     self: Array,
     axis: Any = None,
@@ -328,26 +277,16 @@ def _std(
     where: Any = None,
     correction: Any = None,
 ) -> Array:
-    """Compute the standard deviation over axes.
-
-    Args:
-        axis: an axis or several; None for all.
-        dtype: the dtype to compute in and of the result.
-        out: must be None: arrays do not change, so nothing can be written into one.
-        ddof, correction: the number to subtract from the count.
-        keepdims: whether to keep the reduced axes, with size 1.
-        where: booleans that broadcast with the array; elements where they are false are ignored.
-
-    Returns:
-        An array of floats without the axes, as `weft.numpy.std`.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.array([1.0, 3.0]).std()
-    Array(1., dtype=float32)
-    """
+    """Compute the standard deviation over axes."""
     return reductions.std(self, axis, dtype, out, ddof, keepdims, where=where, correction=correction)
 
 
+@document(
+    "An array of floats without the axes, as `weft.numpy.var`.",
+    "wnp.array([1.0, 3.0]).var() -> Array(1., dtype=float32)",
+    ddof="the number to subtract from the count.",
+    correction="the number to subtract from the count.",
+)
 def _var(
     self: Array,
     axis: Any = None,
@@ -359,23 +298,7 @@ def _var(
     where: Any = None,
     correction: Any = None,
 ) -> Array:
-    """Compute the variance over axes.
-
-    Args:
-        axis: an axis or several; None for all.
-        dtype: the dtype to compute in and of the result.
-        out: must be None: arrays do not change, so nothing can be written into one.
-        ddof, correction: the number to subtract from the count.
-        keepdims: whether to keep the reduced axes, with size 1.
-        where: booleans that broadcast with the array; elements where they are false are ignored.
-
-    Returns:
-        An array of floats without the axes, as `weft.numpy.var`.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.array([1.0, 3.0]).var()
-    Array(1., dtype=float32)
-    """
+    """Compute the variance over axes."""
     return reductions.var(self, axis, dtype, out, ddof, keepdims, where=where, correction=correction)
 
 
@@ -413,20 +336,14 @@ def _from_bits(x: Array, dtype: Any) -> Array:
     return x if x.dtype == dtype else lax.bitcast_convert_type(x, dtype)
 
 
+@document(
+    "An array.",
+    "wnp.array([1.0], dtype=wnp.float32).view(wnp.int32) -> Array([1065353216], dtype=int32)",
+    dtype="the dtype to read the bits as.",
+    type="must be None.",
+)
 def _view(self: Array, dtype: Any = None, type: Any = None) -> Array:
-    """Reinterpret the bits of the elements as another dtype; a wider or narrower one changes the last axis.
-
-    Args:
-        dtype: the dtype to read the bits as.
-        type: must be None.
-
-    Returns:
-        An array.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.array([1.0], dtype=wnp.float32).view(wnp.int32)
-    Array([1065353216], dtype=int32)
-    """
+    """Reinterpret the bits of the elements as another dtype; a wider or narrower one changes the last axis."""
     if type is not None:
         raise ArgumentError("view needs a dtype, not a class of arrays.")
     if dtype is None:
@@ -492,16 +409,9 @@ class Format(NamedTuple):
     sharding: Any
 
 
+@document("A `weft.experimental.layout.Format`.", "wnp.ones(2).format.sharding.num_devices -> 1")
 def _format(self: Array) -> Format:
-    """Return the memory layout, which is row-major, and the sharding.
-
-    Returns:
-        A `weft.experimental.layout.Format`.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.ones(2).format.sharding.num_devices
-    1
-    """
+    """Return the memory layout, which is row-major, and the sharding."""
     return Format(Layout(tuple(range(self.ndim))), getattr(self, "sharding", None))
 
 
