@@ -56,18 +56,12 @@ def one_argument(
 exp = one_argument(
     lax.exp, "exp", "Compute e to the power of each element.", "", "[0.0, 1.0]", "[1.   , 2.718], dtype=float32"
 )
-
-
 exp2 = one_argument(
     lax.exp2, "exp2", "Compute 2 to the power of each element.", "", "[0.0, 3.0]", "[1., 8.], dtype=float32"
 )
-
-
 expm1 = one_argument(
     lax.expm1, "expm1", "Compute exp(x) - 1, precise for small x.", "", "[0.0, 1.0]", "[0.   , 1.718], dtype=float32"
 )
-
-
 log = one_argument(
     lax.log,
     "log",
@@ -76,8 +70,6 @@ log = one_argument(
     "[1.0, 10.0]",
     "[0.   , 2.303], dtype=float32",
 )
-
-
 log1p = one_argument(
     lax.log1p,
     "log1p",
@@ -86,8 +78,6 @@ log1p = one_argument(
     "[0.0, 1.0]",
     "[0.   , 0.693], dtype=float32",
 )
-
-
 sqrt = one_argument(
     lax.sqrt,
     "sqrt",
@@ -96,8 +86,6 @@ sqrt = one_argument(
     "[4.0, 2.0]",
     "[2.   , 1.414], dtype=float32",
 )
-
-
 cbrt = one_argument(
     lax.cbrt,
     "cbrt",
@@ -106,30 +94,16 @@ cbrt = one_argument(
     "[8.0, -27.0]",
     "[ 2., -3.], dtype=float32",
 )
-
-
 sin = one_argument(lax.sin, "sin", "Compute the sine of radians.", "", "[0.0, 1.0]", "[0.   , 0.841], dtype=float32")
-
-
 cos = one_argument(lax.cos, "cos", "Compute the cosine of radians.", "", "[0.0, 1.0]", "[1.  , 0.54], dtype=float32")
-
-
 tan = one_argument(lax.tan, "tan", "Compute the tangent of radians.", "", "[0.0, 1.0]", "[0.   , 1.557], dtype=float32")
-
-
 sinh = one_argument(lax.sinh, "sinh", "Compute the hyperbolic sine.", "", "[0.0, 1.0]", "[0.   , 1.175], dtype=float32")
-
-
 cosh = one_argument(
     lax.cosh, "cosh", "Compute the hyperbolic cosine.", "", "[0.0, 1.0]", "[1.   , 1.543], dtype=float32"
 )
-
-
 tanh = one_argument(
     lax.tanh, "tanh", "Compute the hyperbolic tangent.", "", "[0.0, 1.0]", "[0.   , 0.762], dtype=float32"
 )
-
-
 arcsin = one_argument(
     lax.asin,
     "arcsin",
@@ -138,8 +112,6 @@ arcsin = one_argument(
     "[0.0, 1.0]",
     "[0.   , 1.571], dtype=float32",
 )
-
-
 arccos = one_argument(
     lax.acos,
     "arccos",
@@ -148,18 +120,12 @@ arccos = one_argument(
     "[0.0, 1.0]",
     "[1.571, 0.   ], dtype=float32",
 )
-
-
 arctan = one_argument(
     lax.atan, "arctan", "Compute the inverse tangent, in radians.", "", "[0.0, 1.0]", "[0.   , 0.785], dtype=float32"
 )
-
-
 arcsinh = one_argument(
     lax.asinh, "arcsinh", "Compute the inverse hyperbolic sine.", "", "[0.0, 1.0]", "[0.   , 0.881], dtype=float32"
 )
-
-
 arccosh = one_argument(
     lax.acosh,
     "arccosh",
@@ -168,8 +134,6 @@ arccosh = one_argument(
     "[1.0, 2.0]",
     "[0.   , 1.317], dtype=float32",
 )
-
-
 arctanh = one_argument(
     lax.atanh,
     "arctanh",
@@ -178,8 +142,6 @@ arctanh = one_argument(
     "[0.0, 0.5]",
     "[0.   , 0.549], dtype=float32",
 )
-
-
 asin = one_argument(
     lax.asin,
     "asin",
@@ -188,8 +150,6 @@ asin = one_argument(
     "[0.0, 1.0]",
     "[0.   , 1.571], dtype=float32",
 )
-
-
 acos = one_argument(
     lax.acos,
     "acos",
@@ -198,18 +158,12 @@ acos = one_argument(
     "[0.0, 1.0]",
     "[1.571, 0.   ], dtype=float32",
 )
-
-
 atan = one_argument(
     lax.atan, "atan", "Compute the inverse tangent, in radians.", "", "[0.0, 1.0]", "[0.   , 0.785], dtype=float32"
 )
-
-
 asinh = one_argument(
     lax.asinh, "asinh", "Compute the inverse hyperbolic sine.", "", "[0.0, 1.0]", "[0.   , 0.881], dtype=float32"
 )
-
-
 acosh = one_argument(
     lax.acosh,
     "acosh",
@@ -218,8 +172,6 @@ acosh = one_argument(
     "[1.0, 2.0]",
     "[0.   , 1.317], dtype=float32",
 )
-
-
 atanh = one_argument(
     lax.atanh,
     "atanh",
