@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -35,7 +35,10 @@ from weft.numpy.util import cast, ensure_array, strong
 from weft.primitives.elementwise.arithmetic import add, max as max_, min as min_, mul as times, sub
 from weft.primitives.elementwise.select import select_n
 from weft.primitives.movement.shape import broadcast_in_dim
-from weft.trace.array import Array, Update
+from weft.trace.array import Array
+
+if TYPE_CHECKING:
+    from weft.trace import array as array_types
 
 _KIND_ORDER = {"b": 0, "u": 1, "i": 1, "f": 2, "c": 3}
 _KIND_NAMES = {"b": "boolean", "u": "integer", "i": "integer", "f": "float", "c": "complex"}
@@ -71,7 +74,7 @@ class At:
 
 def _updater(
     name: str, summary: str, write: Callable[..., Array], returns: str = "A new array.", *examples: str
-) -> Update:
+) -> array_types.Update:
     """Make the method `name` of `AtIndex`: `write` takes the array, the index, the values and the options."""
 
     def update(

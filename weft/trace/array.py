@@ -6,47 +6,47 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from weft.ir.types import ArrayType
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Protocol
 
-class Update(Protocol):
-    """Method of `x.at[index]` that returns a new array with updated elements."""
+    class Update(Protocol):
+        """Method of `x.at[index]` that returns a new array with updated elements."""
 
-    def __call__(
-        self,
-        values: Any,
-        *,
-        indices_are_sorted: bool = False,
-        unique_indices: bool = False,
-        mode: Any = None,
-        out_sharding: Any = None,
-        wrap_negative_indices: bool = True,
-    ) -> Array: ...
+        def __call__(
+            self,
+            values: Any,
+            *,
+            indices_are_sorted: bool = False,
+            unique_indices: bool = False,
+            mode: Any = None,
+            out_sharding: Any = None,
+            wrap_negative_indices: bool = True,
+        ) -> Array: ...
 
+    class IndexedUpdates(Protocol):
+        """Methods of `x.at[index]`, for type checkers; `weft.numpy.at` implements them."""
 
-class IndexedUpdates(Protocol):
-    """What `x.at[index]` has, for type checkers: `weft.numpy.at` implements it."""
+        set: Update
+        add: Update
+        subtract: Update
+        multiply: Update
+        mul: Update
+        divide: Update
+        power: Update
+        min: Update
+        max: Update
+        apply: Callable[..., Array]
+        get: Callable[..., Array]
 
-    set: Update
-    add: Update
-    subtract: Update
-    multiply: Update
-    mul: Update
-    divide: Update
-    power: Update
-    min: Update
-    max: Update
-    apply: Callable[..., Array]
-    get: Callable[..., Array]
+    class Updates(Protocol):
+        """Type of `x.at`, for type checkers."""
 
-
-class Updates(Protocol):
-    """What `x.at` has, for type checkers."""
-
-    def __getitem__(self, index: Any) -> IndexedUpdates: ...
+        def __getitem__(self, index: Any) -> IndexedUpdates: ...
 
 
 class Array:
