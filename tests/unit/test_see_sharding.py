@@ -148,7 +148,7 @@ def test_contracts_fail_when_a_program_is_compiled(mesh: Mesh) -> None:
     f(onp.ones((100, 100)), onp.ones(4))  # one device of one has no copies
     with pytest.raises(CommunicationError, match=r"(?s)replicates 260 B.*y: 256 B"):
         f(x, put(onp.ones((8, 8), onp.float32), mesh))
-    with pytest.raises(ArgumentError, match="kind of collective"):
+    with pytest.raises(ArgumentError, match="kinds of collectives"):
         weft.jit(f, comm={"all_gathers": 0})
     with pytest.raises(ArgumentError, match="number of bytes"):
         weft.jit(f, comm="much")
