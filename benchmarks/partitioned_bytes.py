@@ -20,7 +20,7 @@ from mesh_models import step_of, transformer_specs
 
 import weft
 from weft.compiler.partition.driver import prepare
-from weft.compiler.partition.partition import Partitioned, partition
+from weft.compiler.partition.partition import PartitionedJaxpr, partition
 from weft.sharding.spec import spec_dims
 
 P = weft.P
@@ -79,7 +79,7 @@ def transformer(devices: int) -> Iterator[Step]:
         yield Step("transformer", label, step_of(weft, loss), params, tokens, own, batch_spec, mesh)
 
 
-def partitioned(step: Step) -> tuple[Partitioned, int, float]:
+def partitioned(step: Step) -> tuple[PartitionedJaxpr, int, float]:
     """Return the program of one device, the number of equations it was made of, and the seconds that took."""
     jaxpr = prepare(weft.make_jaxpr(step.function)(step.params, step.batch))
     flat = [s for s in weft.tree_util.tree_leaves((step.specs, step.batch_spec), is_leaf=lambda x: isinstance(x, P))]

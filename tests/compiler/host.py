@@ -12,7 +12,7 @@ from weft.base.compile_options import get_compile_options
 from weft.compiler import compilation, compile, load, pipeline
 from weft.compiler.fuse import driver, verify
 from weft.compiler.partition import partition as partitioner
-from weft.compiler.partition.partition import Partitioned
+from weft.compiler.partition.partition import PartitionedJaxpr
 from weft.compiler.passes import hoist as passes_hoist
 from weft.compiler.program import interpreter
 from weft.compiler.program.ir import Program
@@ -37,11 +37,11 @@ def compilation_of(jaxpr: Jaxpr, donated: Sequence[bool] = (), **options: Any) -
     return load.load_or_compile(jaxpr, donated, host(), get_compile_options(), **options)
 
 
-def run_passes(jaxpr: Jaxpr, steps: Sequence[pipeline.Step] = pipeline.STEPS, **options: Any) -> Jaxpr:
+def run_passes(jaxpr: Jaxpr, steps: Sequence[pipeline.Pass] = pipeline.EXACT_PASSES, **options: Any) -> Jaxpr:
     return pipeline.run(jaxpr, host(), steps, get_compile_options(), **options)
 
 
-def partition(*args: Any, **named: Any) -> Partitioned:
+def partition(*args: Any, **named: Any) -> PartitionedJaxpr:
     return partitioner.partition(*args, **named, options=get_compile_options())
 
 

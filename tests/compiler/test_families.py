@@ -19,7 +19,7 @@ from weft.base.compile_options import get_compile_options
 from weft.base.settings import symbolic_sizes
 from weft.compiler import pipeline
 from weft.compiler.compile import compile_program
-from weft.compiler.family import Outline, compile_instance
+from weft.compiler.family import OutlineAtSizes, compile_instance
 from weft.compiler.fuse.fusion import fusions
 from weft.compiler.kernel.merge import merge_loops
 from weft.compiler.kernel.printer import kernel_symbol, to_text
@@ -183,11 +183,11 @@ def test_emissions_at_sizes_are_the_concrete_ones(name: str) -> None:
     """The kernels of a class have the text of the concrete kernels at its sizes; contractions have other tiles."""
     function, shape, argument = PROGRAMS[name]
     staged = weft.jit(lambda x: function(x), dynamic={0: shape})._find((argument(7),), {})[0].jaxpr
-    fused = pipeline.run(staged.general, host(), pipeline.ALL_STEPS)
+    fused = pipeline.run(staged.general, host(), pipeline.ALL_PASSES)
     programs = PreparedPrograms(fused, (), host())
     for size in SIZES:
         sizes = {s: size if s.name == "t" else n for s, n in staged.sizes.items()}
-        instance = build(Outline(sizes).jaxpr(fused), (), host(), sizes=sizes)
+        instance = build(OutlineAtSizes(sizes).jaxpr(fused), (), host(), sizes=sizes)
         concrete = build(at_sizes(fused, sizes), (), host())
         launches = [[s for s in p.all_steps() if isinstance(s, Launch)] for p in (instance, concrete)]
         # Loops that are one only at this size are merged only in the concrete program.
@@ -414,7 +414,7 @@ def test_symbolic_kernels_lower_for_every_machine() -> None:
     t = symbol("t", 2)
     struct = weft.ShapeDtypeStruct((4, t), "float32")
     for target in (host(), host_avx2(), host_scalar()):
-        fused = pipeline.run(weft.jit(softmax).trace(struct).jaxpr, target, pipeline.ALL_STEPS)
+        fused = pipeline.run(weft.jit(softmax).trace(struct).jaxpr, target, pipeline.ALL_PASSES)
         for equation in fusions(fused):
             kind, jaxpr, hero = (equation.params[name] for name in ("kind", "jaxpr", "hero"))
             assert kind in SYMBOLIC_KINDS

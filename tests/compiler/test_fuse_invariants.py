@@ -18,7 +18,7 @@ from weft.api.inspect import make_jaxpr
 from weft.base.compile_options import CompileOptions
 from weft.base.errors import InternalError
 from weft.compiler.fuse import driver, graph
-from weft.compiler.fuse.graph import FusionGroup, GroupOrder, Node, link
+from weft.compiler.fuse.graph import FusionGroup, FusionNode, GroupOrder, link
 from weft.ir.jaxpr import Jaxpr, subjaxprs
 from weft.ir.parser import parse
 
@@ -56,17 +56,17 @@ def test_random_programs_keep_the_invariants(i: int, rng: np.random.Generator) -
 ADD, ABSORB = FusionGroup.add, GroupOrder._absorb
 
 
-def changed_add(change: Callable[[FusionGroup, Node], Any]) -> Callable[..., None]:
+def changed_add(change: Callable[[FusionGroup, FusionNode], Any]) -> Callable[..., None]:
     """Return `FusionGroup.add` with a mistake."""
 
-    def add(self: FusionGroup, node: Node, evaluations: float, direct: bool) -> None:
+    def add(self: FusionGroup, node: FusionNode, evaluations: float, direct: bool) -> None:
         ADD(self, node, evaluations, direct)
         change(self, node)
 
     return add
 
 
-def wrong_hero(group: FusionGroup, node: Node) -> None:
+def wrong_hero(group: FusionGroup, node: FusionNode) -> None:
     """Make the producer of a member the hero of its group."""
     producers = [p for p in node.producers if p is not None and p.index not in group.members]
     group.hero = producers[0] if producers else group.hero

@@ -49,9 +49,9 @@ def test_options_decide_and_not_the_settings() -> None:
     jaxpr = weft.make_jaxpr(lambda x: x / x)(np.ones(3, np.float32))
     with overrides(debug_nans=True):
         options = get_compile_options()
-        plain = str(pipeline.run(jaxpr, host(), pipeline.ALL_STEPS[:4], DEFAULT))
+        plain = str(pipeline.run(jaxpr, host(), pipeline.ALL_PASSES[:4], DEFAULT))
     assert "trap" not in plain
-    assert "trap" in str(pipeline.run(jaxpr, host(), pipeline.ALL_STEPS[:4], options))
+    assert "trap" in str(pipeline.run(jaxpr, host(), pipeline.ALL_PASSES[:4], options))
 
 
 def test_options_put_their_settings_in_force() -> None:

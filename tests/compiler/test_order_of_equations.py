@@ -55,7 +55,7 @@ FUNCTIONS: dict[str, tuple[Any, int]] = {
 def test_kernels_do_not_depend_on_the_order(name: str) -> None:
     function, least = FUNCTIONS[name]
     jaxpr = weft.make_jaxpr(function)(normal(40, 24)).jaxpr
-    fused: Any = pipeline.run(jaxpr, host(), pipeline.ALL_STEPS, log=[])
+    fused: Any = pipeline.run(jaxpr, host(), pipeline.ALL_PASSES, log=[])
     generator, compared = random.Random(name), 0
     for e in fusions(fused):
         kind, inner, hero = e.params["kind"], e.params["jaxpr"], e.params["hero"]

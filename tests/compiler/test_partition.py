@@ -16,7 +16,7 @@ from tests.compiler.host import partition
 from tests.laws.parts import Sizes, inside, stacked
 from weft.base.settings import enable_checks
 from weft.compiler.partition.driver import prepare
-from weft.compiler.partition.partition import Partitioned
+from weft.compiler.partition.partition import PartitionedJaxpr
 from weft.compiler.partition.reshard import apply, reshard
 from weft.compiler.partition.rules import Dims
 from weft.ir.interpreter import replay
@@ -44,7 +44,7 @@ def check(
     sizes: Sizes = MESH,
     stored: Sequence[bool] = (),
     reference: Callable[..., Any] | None = None,
-) -> Partitioned:
+) -> PartitionedJaxpr:
     jaxpr = prepare(weft.make_jaxpr(f)(*args))
     leaves = weft.tree_util.tree_leaves(args)
     in_dims = [dims_of(s, onp.ndim(x)) for s, x in zip(specs, leaves, strict=True)]
@@ -71,7 +71,7 @@ RANDOM = onp.random.RandomState(0)
 A, W = RANDOM.randn(8, 16).astype(onp.float32), RANDOM.randn(16, 32).astype(onp.float32)
 
 
-def kinds(result: Partitioned) -> list[str]:
+def kinds(result: PartitionedJaxpr) -> list[str]:
     return [c.kind for c in result.communication]
 
 

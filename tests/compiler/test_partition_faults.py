@@ -16,7 +16,7 @@ from tests.compiler.host import partition
 from weft.base.errors import InternalError
 from weft.compiler.partition import reshard
 from weft.compiler.partition.driver import prepare
-from weft.compiler.partition.partition import Partitioned
+from weft.compiler.partition.partition import PartitionedJaxpr
 from weft.compiler.partition.rules import Dims
 from weft.compiler.partition.verify import verify_local
 from weft.ir.interpreter import literal
@@ -105,8 +105,8 @@ def first_part(x: Any, scatter_dimension: int, axis_size: int, **_: Any) -> Any:
     return lax.slice_in_dim(x, 0, x.shape[scatter_dimension] // axis_size, axis=scatter_dimension)
 
 
-def own_part(x: Any, axis: str, dim: int) -> Any:
-    return reshard.own_part(x, axis, SIZES[axis], dim)
+def slice_own_shard(x: Any, axis: str, dim: int) -> Any:
+    return reshard.slice_own_shard(x, axis, SIZES[axis], dim)
 
 
 def scattered_elsewhere(x: Any, scatter_dimension: int, **params: Any) -> Any:
@@ -129,11 +129,11 @@ def sliced_from_the_start(x: Any, *starts: Any, slice_sizes: Any, **_: Any) -> A
 
 
 def sliced_elsewhere(x: Any, *starts: Any, slice_sizes: Any, **_: Any) -> Any:
-    return own_part(x, "x", 1).reshape(slice_sizes)
+    return slice_own_shard(x, "x", 1).reshape(slice_sizes)
 
 
 def sliced_over_another_axis(x: Any, *starts: Any, slice_sizes: Any, **_: Any) -> Any:
-    return own_part(x, "y", 0)
+    return slice_own_shard(x, "y", 0)
 
 
 def contracted_elsewhere(a: Any, b: Any, **params: Any) -> Any:
@@ -166,14 +166,14 @@ FAULTS: list[tuple[str, str, Fault]] = [
     ("matmul", "other dimensions are contracted", at("dot_general", contracted_elsewhere)),
     ("matmul", "the position is added", at("psum", lambda x, **p: np.add(
         collective("psum", x, **p), lookup("axis_index")(axis_name="x")))),
-    ("scattered", "nothing is summed", at("reduce_scatter", lambda x, **p: own_part(x, "x", 0))),
+    ("scattered", "nothing is summed", at("reduce_scatter", lambda x, **p: slice_own_shard(x, "x", 0))),
     ("scattered", "all have the first part", at("reduce_scatter", lambda x, **p: first_part(
         collective("psum", x, axes=("x",)), **p))),
     ("scattered", "the other dimension is scattered", at("reduce_scatter", scattered_elsewhere)),
     ("scattered", "it is scattered over the other axis", at("reduce_scatter", lambda x, **p: collective(
         "reduce_scatter", x, **other(p, axis_name="y")))),
     ("scattered", "a slice is summed", at("reduce_scatter", lambda x, **p: collective(
-        "psum", own_part(x, "x", 0), axes=("x",)))),
+        "psum", slice_own_shard(x, "x", 0), axes=("x",)))),
     ("maximum", "the largest is missing", at("pmax", without_sum)),
     ("maximum", "the largest are added", at("pmax", lambda x, **p: collective("psum", x, **p))),
     ("maximum", "the largest along the other axis", at("pmax", lambda x, **p: collective("pmax", x, axes=("y",)))),
@@ -206,7 +206,7 @@ FAULTS: list[tuple[str, str, Fault]] = [
 ]  # fmt: skip
 
 
-def partitioned(case: Case) -> tuple[Jaxpr, Partitioned]:
+def partitioned(case: Case) -> tuple[Jaxpr, PartitionedJaxpr]:
     jaxpr = prepare(weft.make_jaxpr(case.function)(*[SQUARE] * len(case.arguments)))
     return jaxpr, partition(jaxpr, SIZES, case.arguments, case.results)
 

@@ -20,7 +20,7 @@ from weft.api.inspect import make_jaxpr
 from weft.base.errors import InternalError
 from weft.base.settings import enable_checks
 from weft.compiler.patterns import operands, operation
-from weft.compiler.pipeline import CANONICAL, OPEN, PRIMITIVE, STEPS, TRACED, Stage, Step
+from weft.compiler.pipeline import CANONICAL, EXACT_PASSES, OPEN, PRIMITIVE, TRACED, Pass, Stage
 from weft.compiler.rewrite import Match, Rules, everywhere, rewrite, rule
 from weft.compiler.target.cpu.targets import host
 from weft.ir.interpreter import run
@@ -233,7 +233,7 @@ def test_forms_are_checked(spec: Any, text: str, problem: str) -> None:
 
 
 def test_steps_fit_together() -> None:
-    for before, after in itertools.pairwise(STEPS):
+    for before, after in itertools.pairwise(EXACT_PASSES):
         spec: Any = before.makes
         while spec is not after.needs:
             spec = spec.stronger_than
@@ -241,7 +241,7 @@ def test_steps_fit_together() -> None:
 
 
 def test_a_pass_that_violates_its_form_is_detected() -> None:
-    lazy = Step(lambda jaxpr: jaxpr, needs=TRACED, makes=OPEN)
+    lazy = Pass(lambda jaxpr: jaxpr, needs=TRACED, makes=OPEN)
     assert run_passes(program(CALL), [lazy]) is not None
     with pytest.raises(InternalError, match="not open"):
         run_passes(program(CALL), [lazy], check=True)
@@ -277,14 +277,14 @@ def test_log_and_dump(tmp_path: pathlib.Path, monkeypatch: Any) -> None:
     log: list[Stage] = []
     before = program("a:f32[3] b:f32[]. let c:f32[3] = mul 1.0:f32[] a; d:f32[3] = add c b in (d,)")
     after = run_passes(before, log=log)
-    assert [entry.name for entry in log] == [step.name for step in STEPS]
+    assert [entry.name for entry in log] == [step.name for step in EXACT_PASSES]
     assert log[-1].jaxpr is after
     changed = {entry.name for entry in log if entry.changed}
     assert changed == {"canonicalize", "simplify"}
     (folder,) = tmp_path.iterdir()
     files = sorted(file.name for file in folder.iterdir())
-    assert files == ["00_traced.txt", *(f"{n:02d}_{step.name}.txt" for n, step in enumerate(STEPS, 1))]
-    indices = {step.name: n for n, step in enumerate(STEPS, 1)}
+    assert files == ["00_traced.txt", *(f"{n:02d}_{step.name}.txt" for n, step in enumerate(EXACT_PASSES, 1))]
+    indices = {step.name: n for n, step in enumerate(EXACT_PASSES, 1)}
     text = (folder / f"{indices['canonicalize']:02d}_canonicalize.txt").read_text()
     assert text.startswith("# canonicalize, ") and " ms\n" in text and "mul a 1.0:f32[]" in text
     merged = (folder / f"{indices['merge_equal']:02d}_merge_equal.txt").read_text()
@@ -319,12 +319,12 @@ def test_time_per_equation() -> None:
     best: dict[int, float] = {}
     for _ in range(10):
         jaxpr = gradient_of_mlp()
-        for i, step in enumerate(STEPS):
+        for i, step in enumerate(EXACT_PASSES):
             start = time.perf_counter()
             after = step.run(jaxpr, host())
             spent = (time.perf_counter() - start) / max(len(jaxpr.eqns), len(after.eqns)) * 1e6
             best[i] = min(best.get(i, spent), spent)
             jaxpr = after
     for i, spent in best.items():
-        print(f"{STEPS[i].name}: {spent:.2f} us an equation")
-        assert spent <= MOST_MICROSECONDS, STEPS[i].name
+        print(f"{EXACT_PASSES[i].name}: {spent:.2f} us an equation")
+        assert spent <= MOST_MICROSECONDS, EXACT_PASSES[i].name

@@ -31,7 +31,7 @@ def signal(shape: Any, dtype: Any) -> np.ndarray:
 
 def transforms(jaxpr: Any) -> list[int]:
     """The lengths of the transforms that are left after the passes."""
-    found = run_passes(jaxpr, pipeline.ALL_STEPS[:-1])
+    found = run_passes(jaxpr, pipeline.ALL_PASSES[:-1])
     return [e.params["fft_lengths"][0] for e in found.eqns if e.primitive.name == "fft"]
 
 

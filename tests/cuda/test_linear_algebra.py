@@ -55,7 +55,7 @@ def compare(cases: list[Case], found: list[Any]) -> None:
 @pytest.mark.parametrize("cases", [cases for _, cases in MATRICES], ids=[name for name, _ in MATRICES])
 def test_definitions(cases: list[Case]) -> None:
     """What operations are defined by means the same."""
-    steps = [step for step in pipeline.ALL_STEPS if step.function in (inline, decompose, define)]
+    steps = [step for step in pipeline.ALL_PASSES if step.function in (inline, decompose, define)]
     jaxpr = pipeline.run(merged(cases), hopper(frozenset(LIBRARIES)), steps)
     compare(cases, interpreter.run(jaxpr, [np.asarray(a) for case in cases for a in case.arrays]))
 

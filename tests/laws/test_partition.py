@@ -20,7 +20,7 @@ from tests.laws.parts import Sizes, inside, stacked
 from tests.laws.samples import Case, concrete, every_sample
 from weft.base.settings import enable_checks
 from weft.compiler.partition.driver import prepare
-from weft.compiler.partition.partition import BodyPartitioner, Partitioned
+from weft.compiler.partition.partition import BodyPartitioner, PartitionedJaxpr
 from weft.compiler.partition.rules import Dims
 from weft.ir.context import EVALUATION, active
 from weft.ir.interpreter import replay
@@ -84,7 +84,7 @@ def check(
             assert_close(found_there, expected, case.tolerance, what)
 
 
-def is_exact(case: Case, result: Partitioned) -> bool:
+def is_exact(case: Case, result: PartitionedJaxpr) -> bool:
     """Return whether parts have the bits of the whole: nothing is summed, and no element depends on several."""
     if any(c.kind in SUMMED for c in result.communication):
         return False

@@ -19,7 +19,7 @@ from tests.fuzz.generator import NO_RULE, DrawError, generate
 from tests.fuzz.reference import TooLong
 from weft.base.settings import enable_checks
 from weft.compiler.partition.driver import prepare
-from weft.compiler.partition.partition import Partitioned
+from weft.compiler.partition.partition import PartitionedJaxpr
 from weft.compiler.partition.propagate import Propagation
 from weft.compiler.partition.rules import Dims
 from weft.ir.jaxpr import Jaxpr, Var
@@ -56,7 +56,7 @@ def program() -> tuple[Jaxpr, list[Dims]]:
     return jaxpr, [((), ("y",), ()), (("y",), ()), (("x",), ())]
 
 
-def plan(sizes: Sizes, in_dims: Sequence[Dims | None], out_dims: Sequence[Dims | None]) -> Partitioned:
+def plan(sizes: Sizes, in_dims: Sequence[Dims | None], out_dims: Sequence[Dims | None]) -> PartitionedJaxpr:
     jaxpr, _ = program()
     with enable_checks(True):
         return partition(jaxpr, sizes, in_dims, out_dims, [True, True, False])

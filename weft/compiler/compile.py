@@ -44,7 +44,7 @@ def compile_program(
     seconds: dict[str, float] = {}
     folder = pipeline.dump_folder(jaxpr.name)
     with measured(seconds, "compile", "passes"):
-        steps = pipeline.FLAGGED_STEPS if flagged else pipeline.ALL_STEPS
+        steps = pipeline.FLAGGED_PASSES if flagged else pipeline.ALL_PASSES
         fused = pipeline.run(jaxpr, target, steps, options, log=stages, folder=folder)
     if tune is not None:
         with measured(seconds, "compile", "tuning"):

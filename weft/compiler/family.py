@@ -49,7 +49,7 @@ def compile_instance(
         program, details = found, DetailsAtSizes(found, stages)
     else:
         with measured(seconds, "compile", "emit"):
-            outline = Outline(jaxpr.sizes).jaxpr(fused)
+            outline = OutlineAtSizes(jaxpr.sizes).jaxpr(fused)
             program, details = build(outline, donated, target, sizes=jaxpr.sizes), Details(outline, stages)
         with measured(seconds, "compile", "memory"):
             program = assign(program)
@@ -70,7 +70,7 @@ def _run_passes(
     2` is n for even sizes only).
     """
     stages: list[pipeline.Stage] = []
-    steps = pipeline.FLAGGED_STEPS if flagged else pipeline.ALL_STEPS
+    steps = pipeline.FLAGGED_PASSES if flagged else pipeline.ALL_PASSES
     try:
         return stages, pipeline.run(general, target, steps, options, log=stages)
     except (InconclusiveDimensionError, JaxprTypeError, ShapeMismatchError) as error:
@@ -117,7 +117,7 @@ class DetailsAtSizes(Details):
         return self._program.fused
 
 
-class Outline(AtSizes):
+class OutlineAtSizes(AtSizes):
     """Specialises a fused jaxpr to sizes, except the jaxprs of its fusions: their kernels are for a class of sizes."""
 
     def jaxpr(self, jaxpr: Jaxpr) -> Jaxpr:

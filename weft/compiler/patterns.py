@@ -94,7 +94,7 @@ class Pattern:
         raise NotImplementedError
 
 
-class Operand(Pattern):
+class OperandPattern(Pattern):
     """Any operand, under a name; named twice it must be the same value."""
 
     def __init__(self, name: str):
@@ -235,7 +235,7 @@ class CarryMatch(NamedTuple):
     """Definitions in the body."""
 
 
-class Loop(Apply):
+class LoopPattern(Apply):
     """A loop that updates some carries as a pattern says; binds these to `carries`."""
 
     def __init__(self, heads: tuple[str, ...], update: Pattern):
@@ -262,9 +262,9 @@ class Loop(Apply):
                 yield CarryMatch(result, body.invars[argument], start, defined[value], bound, defined)
 
 
-def operands(names: str) -> tuple[Operand, ...]:
+def operands(names: str) -> tuple[OperandPattern, ...]:
     """Return patterns of operands with these names, separated by spaces."""
-    return tuple(Operand(name) for name in names.split())
+    return tuple(OperandPattern(name) for name in names.split())
 
 
 def literal(name: str) -> AnyLiteral:
@@ -292,14 +292,14 @@ def operation(head: str | type[Primitive]) -> Callable[..., Apply]:
     return apply
 
 
-carry = Operand("carry")
+carry = OperandPattern("carry")
 """In the pattern of a loop: the value of the carry at the start of an iteration."""
 
 
-def loop(*heads: str, update: Pattern) -> Loop:
+def loop(*heads: str, update: Pattern) -> LoopPattern:
     """Return the pattern of loops with a carry whose next value matches `update`, a pattern over the loop's body in
     which `carry` is the value before. A rule gets the list of these carries as `carries`."""
-    return Loop(heads, update)
+    return LoopPattern(heads, update)
 
 
 def same_literal(first: Any, second: Any) -> bool:

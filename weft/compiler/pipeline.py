@@ -124,7 +124,7 @@ FUSED = Fused("fused", no_objection)
 
 
 @dataclass(frozen=True)
-class Step:
+class Pass:
     """Pass with the form that it needs and the form that it makes.
 
     A pass that is `for_target` takes the machine too, one that is `for_options` takes the options of the compiler.
@@ -147,32 +147,32 @@ class Step:
 
 
 # All passes over a jaxpr before kernels are emitted, in this order.
-ALL_STEPS = (
-    Step(inline, needs=TRACED, makes=OPEN),  # calls opened
-    Step(choose_platform, needs=OPEN, makes=OPEN, for_target=True),  # what depends on the kind of device alone
-    Step(drop_dead, needs=OPEN, makes=OPEN),  # before the work grows
-    Step(insert_checks, needs=OPEN, makes=OPEN, for_options=True),  # before operations of the user disappear
-    Step(split_transforms, needs=OPEN, makes=OPEN),  # long Fourier transforms by short ones; they round otherwise
-    Step(decompose, needs=OPEN, makes=PRIMITIVE),  # composites and random bits by other operations
-    Step(define, needs=PRIMITIVE, makes=PRIMITIVE, for_target=True),  # by what the target's libraries have
-    Step(canonicalize, needs=PRIMITIVE, makes=CANONICAL),  # broadcasts explicit, literals right
-    Step(fold_constants, needs=CANONICAL, makes=CANONICAL),
-    Step(simplify, needs=CANONICAL, makes=CANONICAL),
-    Step(merge_equal, needs=CANONICAL, makes=CANONICAL),
-    Step(accumulate, needs=CANONICAL, makes=CANONICAL),  # carries of loops, at the slices that change
-    Step(hoist, needs=CANONICAL, makes=CANONICAL, for_target=True),  # loop-invariant equations, before loops
-    Step(drop_dead, needs=CANONICAL, makes=CANONICAL),
-    Step(defer, needs=CANONICAL, makes=CANONICAL),  # contractions summed by loops, after them; may round otherwise
-    Step(orient, needs=CANONICAL, makes=CANONICAL),  # no transposes around contractions; so may these
-    Step(compose, needs=CANONICAL, makes=CANONICAL, for_target=True),  # what one call of a library computes
-    Step(fuse, needs=CANONICAL, makes=FUSED, for_target=True, for_options=True),
+ALL_PASSES = (
+    Pass(inline, needs=TRACED, makes=OPEN),  # calls opened
+    Pass(choose_platform, needs=OPEN, makes=OPEN, for_target=True),  # what depends on the kind of device alone
+    Pass(drop_dead, needs=OPEN, makes=OPEN),  # before the work grows
+    Pass(insert_checks, needs=OPEN, makes=OPEN, for_options=True),  # before operations of the user disappear
+    Pass(split_transforms, needs=OPEN, makes=OPEN),  # long Fourier transforms by short ones; they round otherwise
+    Pass(decompose, needs=OPEN, makes=PRIMITIVE),  # composites and random bits by other operations
+    Pass(define, needs=PRIMITIVE, makes=PRIMITIVE, for_target=True),  # by what the target's libraries have
+    Pass(canonicalize, needs=PRIMITIVE, makes=CANONICAL),  # broadcasts explicit, literals right
+    Pass(fold_constants, needs=CANONICAL, makes=CANONICAL),
+    Pass(simplify, needs=CANONICAL, makes=CANONICAL),
+    Pass(merge_equal, needs=CANONICAL, makes=CANONICAL),
+    Pass(accumulate, needs=CANONICAL, makes=CANONICAL),  # carries of loops, at the slices that change
+    Pass(hoist, needs=CANONICAL, makes=CANONICAL, for_target=True),  # loop-invariant equations, before loops
+    Pass(drop_dead, needs=CANONICAL, makes=CANONICAL),
+    Pass(defer, needs=CANONICAL, makes=CANONICAL),  # contractions summed by loops, after them; may round otherwise
+    Pass(orient, needs=CANONICAL, makes=CANONICAL),  # no transposes around contractions; so may these
+    Pass(compose, needs=CANONICAL, makes=CANONICAL, for_target=True),  # what one call of a library computes
+    Pass(fuse, needs=CANONICAL, makes=FUSED, for_target=True, for_options=True),
 )
 # Those of them that change no bit, up to fusion.
-STEPS = tuple(
-    step for step in ALL_STEPS if step.function not in (split_transforms, define, defer, orient, compose, fuse)
+EXACT_PASSES = tuple(
+    step for step in ALL_PASSES if step.function not in (split_transforms, define, defer, orient, compose, fuse)
 )
 # All of them with one flag for all checks.
-FLAGGED_STEPS = tuple(replace(s, function=insert_flags) if s.function is insert_checks else s for s in ALL_STEPS)
+FLAGGED_PASSES = tuple(replace(s, function=insert_flags) if s.function is insert_checks else s for s in ALL_PASSES)
 
 
 @dataclass(frozen=True)
@@ -193,7 +193,7 @@ class Stage:
 def run(
     jaxpr: Jaxpr,
     target: Target,
-    steps: Sequence[Step] = STEPS,
+    steps: Sequence[Pass] = EXACT_PASSES,
     options: CompileOptions = DEFAULT,
     *,
     log: list[Stage] | None = None,

@@ -103,7 +103,7 @@ class Match:
         return x if x.aval.shape == shape else self.make("reshape", x, new_sizes=shape, dimensions=None)  # type: ignore[attr-defined]
 
 
-class Rule:
+class RewriteRule:
     """A named pattern and the function that builds its replacement. One that `keeps_effects` also replaces equations
     with effects, by an equation with the same ones."""
 
@@ -117,24 +117,24 @@ class Rule:
         return f"<rule {self.name}>"
 
 
-def rule(pattern: Apply, *, keeps_effects: bool = False) -> Callable[[Callable[..., Any]], Rule]:
+def rule(pattern: Apply, *, keeps_effects: bool = False) -> Callable[[Callable[..., Any]], RewriteRule]:
     """Make a rule of a function `(m, ...) -> operand`, or a list of them for several results, or None."""
-    return lambda build: Rule(pattern, build, keeps_effects)
+    return lambda build: RewriteRule(pattern, build, keeps_effects)
 
 
 class Rules:
     """Rules by the primitive of the outermost operation of their patterns; tried in order."""
 
-    def __init__(self, *rules: Rule | Rules):
-        self.rules: tuple[Rule, ...] = tuple(
+    def __init__(self, *rules: RewriteRule | Rules):
+        self.rules: tuple[RewriteRule, ...] = tuple(
             r for member in rules for r in (member.rules if isinstance(member, Rules) else (member,))
         )
         names = [r.name for r in self.rules]
         assert len(set(names)) == len(names), f"two rules have one name: {names}"
-        self.by_primitive: dict[Primitive, tuple[Rule, ...]] = {}
+        self.by_primitive: dict[Primitive, tuple[RewriteRule, ...]] = {}
         self.counts_uses = any(r.pattern.counts_uses for r in self.rules)
 
-    def candidates(self, primitive: Primitive) -> tuple[Rule, ...]:
+    def candidates(self, primitive: Primitive) -> tuple[RewriteRule, ...]:
         """Return the rules that may match equations of a primitive: none for barriers."""
         found = self.by_primitive.get(primitive)
         if found is None:
@@ -204,12 +204,12 @@ def rewrite(jaxpr: Jaxpr, rules: Rules, *, fired: Counter[str] | None = None, bu
 class Firing(NamedTuple):
     """A rule that applies to an equation: the operands that replace its results, and the equations that make them."""
 
-    rule: Rule
+    rule: RewriteRule
     results: list[Atom]
     new_equations: list[Equation]
 
 
-def first_match(equation: Equation, candidates: Iterable[Rule], definitions: Definitions) -> Firing | None:
+def first_match(equation: Equation, candidates: Iterable[RewriteRule], definitions: Definitions) -> Firing | None:
     """Return the first rule that applies to an equation, or None."""
     for candidate in candidates:
         if equation.effects and not candidate.keeps_effects:
@@ -233,7 +233,7 @@ def update_uses(uses: Uses, equation: Equation, found: Firing) -> None:
             uses[atom] += uses.pop(var, 0)
 
 
-def check_type(which: Rule, equation: Equation, var: Var, atom: Atom) -> None:
+def check_type(which: RewriteRule, equation: Equation, var: Var, atom: Atom) -> None:
     """Raise unless the operand that replaces a result has its type."""
     if atom.aval is not var.aval and not atom.aval.matches(var.aval):
         raise InternalError(

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from weft.api.communication import format_row
-from weft.compiler.fuse.cost import Reason
+from weft.compiler.fuse.cost import FusionReason
 from weft.compiler.fuse.driver import refusals
 from weft.compiler.fuse.fusion import fusion
 from weft.compiler.fuse.report import inner_jaxprs
@@ -404,7 +404,7 @@ def _flat(printer: Printer, equation: Equation) -> str:
     return _head(printer, equation, frozenset(equation.outvars))
 
 
-def _reason(reason: Reason) -> dict[str, Any]:
+def _reason(reason: FusionReason) -> dict[str, Any]:
     return {
         "rule": reason.rule,
         "producer": reason.producer,

@@ -28,7 +28,7 @@ from weft.compiler.analysis import MemoryAnalysis, memory_analysis
 from weft.compiler.compile import compile_program
 from weft.compiler.fuse.cost import equation_cost
 from weft.compiler.partition.driver import prepare
-from weft.compiler.partition.partition import Partitioned, partition
+from weft.compiler.partition.partition import PartitionedJaxpr, partition
 from weft.compiler.program.ir import Kind, Program
 from weft.compiler.program.overlap import overlap_collectives
 from weft.ir.jaxpr import Equation, Jaxpr, constants_to_arguments, subjaxprs
@@ -190,12 +190,12 @@ class Staged:
                 )
         return spec_dims(sharding.spec, aval.ndim)
 
-    def partition_for(self, in_dims: Sequence[Any], out_dims: Sequence[Any]) -> Partitioned:
+    def partition_for(self, in_dims: Sequence[Any], out_dims: Sequence[Any]) -> PartitionedJaxpr:
         """Partition the function for arguments and results with these axes."""
         stored, outs = find_stored_arguments(self.whole, in_dims, out_dims, self.donated)
         return partition(self.jaxpr, self.sizes, in_dims, outs, stored, self.names, options=get_compile_options())
 
-    def plan(self, split: Partitioned, machine: Machine, started: float) -> Plan:
+    def plan(self, split: PartitionedJaxpr, machine: Machine, started: float) -> Plan:
         """Plan a local jaxpr."""
         local = constants_to_arguments(split.jaxpr)
         more = len(local.invars) - len(split.jaxpr.invars)

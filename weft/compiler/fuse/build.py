@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from weft.compiler.fuse.cost import Reason
+from weft.compiler.fuse.cost import FusionReason
 from weft.compiler.fuse.fusion import fusion
 from weft.compiler.fuse.graph import FusionGraph, FusionGroup, GroupOrder
 from weft.ir.fusing import LOOKUP
@@ -50,6 +50,6 @@ def fusion_equation(group: FusionGroup, needed: set[Var]) -> Equation:
             kind = "loop" if hero is None else "gather"
     last = members[-1].equation
     position = None if hero is None else next(i for i, n in enumerate(members) if n is hero)
-    reasons: tuple[Reason, ...] = tuple(group.reasons)
+    reasons: tuple[FusionReason, ...] = tuple(group.reasons)
     params = {"jaxpr": inner, "kind": kind, "hero": position, "reasons": reasons}
     return Equation(list(operands), results, FUSION, params, source=last.source, stack=last.stack)

@@ -23,7 +23,7 @@ from weft.ir.types import ArrayType, Type
 Details = tuple[tuple[str, Any], ...]
 
 
-class Reason(NamedTuple):
+class FusionReason(NamedTuple):
     """Why two operations were or were not fused: the rule that decided, on which, how, and by what."""
 
     rule: str

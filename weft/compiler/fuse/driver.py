@@ -20,7 +20,7 @@ from typing import Any
 
 from weft.base.compile_options import DEFAULT, CompileOptions
 from weft.compiler.fuse.build import build
-from weft.compiler.fuse.cost import Reason
+from weft.compiler.fuse.cost import FusionReason
 from weft.compiler.fuse.fusion import fusion
 from weft.compiler.fuse.graph import FusionGraph, GroupOrder
 from weft.compiler.fuse.instructions import fuse_instructions
@@ -40,12 +40,12 @@ def fuse(jaxpr: Jaxpr, target: Target, options: CompileOptions = DEFAULT) -> Jax
     return jaxpr.memoize(("fuse", target, options.verifies), lambda: _fuse(jaxpr, target, options)[0])
 
 
-def refusals(jaxpr: Jaxpr, target: Target) -> tuple[Reason, ...]:
+def refusals(jaxpr: Jaxpr, target: Target) -> tuple[FusionReason, ...]:
     """Return the reasons why operations of the jaxpr were not fused, in the order of the decisions."""
     return jaxpr.memoize(("fusion refusals", target), lambda: _fuse(jaxpr, target, DEFAULT)[1])
 
 
-def _fuse(jaxpr: Jaxpr, target: Target, options: CompileOptions) -> tuple[Jaxpr, tuple[Reason, ...]]:
+def _fuse(jaxpr: Jaxpr, target: Target, options: CompileOptions) -> tuple[Jaxpr, tuple[FusionReason, ...]]:
     """Return the fused jaxpr and the refusals."""
     alive = drop_dead(jaxpr, [True] * len(jaxpr.outvars))[0]
     graph = FusionGraph(alive, target)

@@ -27,7 +27,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from weft.compiler.fuse.classify import classify
-from weft.compiler.fuse.cost import Reason, count_bytes
+from weft.compiler.fuse.cost import FusionReason, count_bytes
 from weft.compiler.target.costs import FusionLimits
 from weft.compiler.target.target import Target
 from weft.ir.fusing import (
@@ -51,7 +51,7 @@ IN_PLACE_KINDS = frozenset({"dynamic_update_slice", "scatter"})
 POINTWISE_KINDS = frozenset({"loop", "gather"})
 
 
-class Node:
+class FusionNode:
     """An equation with properties that many rules need, computed once."""
 
     __slots__ = (
@@ -87,8 +87,8 @@ class Node:
             self.bytes = sum(count_bytes(v.aval) for v in equation.outvars)
         self.weight = 0.0 if self.unfused else element_cost(equation)
         self.operands: tuple[Var, ...] = ()
-        self.producers: tuple[Node, ...] = ()
-        self.users: list[Node] = []
+        self.producers: tuple[FusionNode, ...] = ()
+        self.users: list[FusionNode] = []
         self.is_output = False
         self.groups: list[FusionGroup] = []
         self.owner: FusionGroup | None = None
@@ -154,15 +154,15 @@ class FusionGroup:
     def __init__(self, kind: str, out: Space):
         self.kind, self.out, self.full = kind, out, out
         self.reduced: tuple[int, ...] | None = None
-        self.hero: Node | None = None
-        self.members: dict[int, Node] = {}
+        self.hero: FusionNode | None = None
+        self.members: dict[int, FusionNode] = {}
         self.last = -1
         self.operands: dict[Var, None] = {}
         self.evaluations: dict[int, float] = {}
         self.direct: dict[int, bool] = {}
         self.sites: dict[int, frozenset[int]] = {}
         self.repeated = 0
-        self.reasons: list[Reason] = []
+        self.reasons: list[FusionReason] = []
         self.position = -1
         self.predecessors: set[FusionGroup] = set()
         self.successors: set[FusionGroup] = set()
@@ -177,7 +177,7 @@ class FusionGroup:
         """Kind and index of the last equation, which name the fusion before it is built."""
         return self.members[self.last].label if self.unfused else f"{self.kind}.{self.last}"
 
-    def add(self, node: Node, evaluations: float, direct: bool) -> None:
+    def add(self, node: FusionNode, evaluations: float, direct: bool) -> None:
         """Add an equation whose results the group has read from memory until now."""
         self.members[node.index] = node
         if node.index > self.last:
@@ -204,14 +204,14 @@ class FusionGraph:
     def __init__(self, jaxpr: Jaxpr, target: Target):
         limits = target.fusion
         self.jaxpr, self.target, self.limits = jaxpr, target, limits
-        self.nodes: list[Node] = []
-        self.node_of: dict[Var, Node] = {}
+        self.nodes: list[FusionNode] = []
+        self.node_of: dict[Var, FusionNode] = {}
         self.groups: list[FusionGroup] = []
-        self.refusals: list[Reason] = []
+        self.refusals: list[FusionReason] = []
         node_of = self.node_of
         for index, equation in enumerate(jaxpr.eqns):
             properties = classify(equation, target)
-            node = Node(index, equation, properties, limits)
+            node = FusionNode(index, equation, properties, limits)
             operands = tuple(dict.fromkeys([a for a in equation.invars if type(a) is Var]))
             node.operands = operands
             node.producers = tuple([node_of.get(v) for v in operands])  # type: ignore[misc]
@@ -231,7 +231,7 @@ class FusionGraph:
         self.groups.append(group)
         return group
 
-    def lead(self, node: Node) -> FusionGroup:
+    def lead(self, node: FusionNode) -> FusionGroup:
         """Start a group with an equation, which owns its loops if it is a hero."""
         properties = node.properties
         group = self.new_group(properties.kind if node.role == HERO else "loop", node.space)
@@ -241,7 +241,7 @@ class FusionGraph:
         node.owner = group
         return group
 
-    def note(self, group: FusionGroup | None, reason: Reason) -> None:
+    def note(self, group: FusionGroup | None, reason: FusionReason) -> None:
         """Record a decision: with the group that it made, or among the refusals."""
         if group is not None and reason.verdict:
             group.reasons.append(reason)
@@ -249,7 +249,7 @@ class FusionGraph:
             self.refusals.append(reason)
 
 
-def set_hero(group: FusionGroup, node: Node) -> None:
+def set_hero(group: FusionGroup, node: FusionNode) -> None:
     """Make a node the hero of a group, which owns its loops."""
     properties = node.properties
     group.kind, group.hero = properties.kind, node
@@ -260,7 +260,7 @@ def set_hero(group: FusionGroup, node: Node) -> None:
 # ---------------------------------------------------------------------------------------- how often, and at which index
 
 
-def demand(user: Node, node: Node, evaluations: float) -> float:
+def demand(user: FusionNode, node: FusionNode, evaluations: float) -> float:
     """Return how many elements of `node` are computed when `user` is computed at `evaluations` indices.
 
     A value that is invariant in the inner loops is computed outside of them, so trailing repetition is free.
@@ -286,7 +286,7 @@ def demand(user: Node, node: Node, evaluations: float) -> float:
     return float(node.size)
 
 
-def is_direct(group: FusionGroup, user: Node, node: Node) -> bool:
+def is_direct(group: FusionGroup, user: FusionNode, node: FusionNode) -> bool:
     """Return whether `user` reads `node` at the index of the group's loops."""
     if not group.direct[user.index]:
         return False
@@ -297,13 +297,13 @@ def is_direct(group: FusionGroup, user: Node, node: Node) -> bool:
     )
 
 
-def users_in(group: FusionGroup, node: Node) -> list[Node]:
+def users_in(group: FusionGroup, node: FusionNode) -> list[FusionNode]:
     """Return the members of a group that read a node."""
     members = group.members
     return [u for u in node.users if u.index in members]
 
 
-def usage(group: FusionGroup, node: Node) -> tuple[float, bool]:
+def usage(group: FusionGroup, node: FusionNode) -> tuple[float, bool]:
     """Return how many elements of `node` would be computed in `group`, and whether at the index of its loops."""
     aligned, elsewhere, direct = 0.0, 0.0, True
     for user in users_in(group, node):
@@ -316,7 +316,7 @@ def usage(group: FusionGroup, node: Node) -> tuple[float, bool]:
     return aligned + elsewhere, direct
 
 
-def in_memory(node: Node) -> list[Var]:
+def in_memory(node: FusionNode) -> list[Var]:
     """Return the operands of an equation that must be in memory."""
     materialized = node.properties.materialized
     if materialized is not None and not materialized:
@@ -330,7 +330,7 @@ def in_memory(node: Node) -> list[Var]:
 HERE = frozenset((0,))
 
 
-def find_sites(group: FusionGroup, node: Node) -> frozenset[int]:
+def find_sites(group: FusionGroup, node: FusionNode) -> frozenset[int]:
     """Return integers that identify the indices at which `group` would compute `node`: users that read it at their own
     index pass theirs on, each that reads at another index makes new ones."""
     found: set[int] = set()
@@ -343,7 +343,7 @@ def find_sites(group: FusionGroup, node: Node) -> frozenset[int]:
     return frozenset(found) or HERE
 
 
-def code_at_further_sites(node: Node, sites: int) -> int:
+def code_at_further_sites(node: FusionNode, sites: int) -> int:
     """Estimate the statements of a fusion for a value at all of its sites but the first."""
     return (sites - 1) * node.properties.statements
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from weft.compiler.fuse.cost import Details, Reason, count_bytes
+from weft.compiler.fuse.cost import Details, FusionReason, count_bytes
 from weft.compiler.fuse.graph import (
     IN_PLACE_KINDS,
     POINTWISE_KINDS,
     FusionGraph,
     FusionGroup,
-    Node,
+    FusionNode,
     code_at_further_sites,
     find_sites,
     in_memory,
@@ -53,7 +53,7 @@ def fuse_instructions(graph: FusionGraph) -> None:
             fuse_node(graph, node)
 
 
-def fuse_node(graph: FusionGraph, node: Node) -> None:
+def fuse_node(graph: FusionGraph, node: FusionNode) -> None:
     """Put an equation into the fusions that read it, or into a new one."""
     readers: dict[FusionGroup, None] = {}
     needed = node.is_output
@@ -75,13 +75,13 @@ def fuse_node(graph: FusionGraph, node: Node) -> None:
         if refusal is None:
             take(graph, reader, node, owner=True)
         else:
-            graph.note(None, Reason(RULE, node.label, reader.label, False, refusal))
+            graph.note(None, FusionReason(RULE, node.label, reader.label, False, refusal))
             graph.lead(node)
     else:
         _duplicate(graph, node, list(readers))
 
 
-def _fuse_expansion(graph: FusionGraph, node: Node, readers: list[FusionGroup], needed: bool) -> None:
+def _fuse_expansion(graph: FusionGraph, node: FusionNode, readers: list[FusionGroup], needed: bool) -> None:
     """Put a broadcast into all fusions that read it: a repeated smaller value is never worth memory."""
     for reader in readers:
         refusal = obstacle(graph, reader, node)
@@ -89,14 +89,14 @@ def _fuse_expansion(graph: FusionGraph, node: Node, readers: list[FusionGroup], 
             take(graph, reader, node, owner=False)
         else:
             needed = True
-            graph.note(None, Reason(RULE, node.label, reader.label, False, refusal))
+            graph.note(None, FusionReason(RULE, node.label, reader.label, False, refusal))
     if needed:
         graph.lead(node)
     elif len(readers) == 1:
         node.owner = readers[0]
 
 
-def _duplicate(graph: FusionGraph, node: Node, readers: list[FusionGroup]) -> None:
+def _duplicate(graph: FusionGraph, node: FusionNode, readers: list[FusionGroup]) -> None:
     """Put an equation into several fusions, if it is cheap and they read and write no more bytes."""
     limit = graph.limits.copies
     if not node.cheap or len(readers) > limit:
@@ -108,41 +108,43 @@ def _duplicate(graph: FusionGraph, node: Node, readers: list[FusionGroup]) -> No
     for reader in readers:
         refusal = obstacle(graph, reader, node)
         if refusal is not None:
-            graph.note(None, Reason(RULE, node.label, reader.label, False, refusal))
+            graph.note(None, FusionReason(RULE, node.label, reader.label, False, refusal))
             graph.lead(node)
             return
     before, after = bytes_apart(node, readers), bytes_inside(node, readers)
     if after > before:
         details = (("copies", len(readers)), ("bytes apart", before), ("bytes inside", after))
-        graph.note(None, Reason(RULE, node.label, f"{len(readers)} fusions", False, details))
+        graph.note(None, FusionReason(RULE, node.label, f"{len(readers)} fusions", False, details))
         graph.lead(node)
         return
     for reader in readers:
         take(graph, reader, node, owner=False, details=(("copies", len(readers)), ("bytes", after - before)))
 
 
-def bytes_apart(node: Node, readers: list[FusionGroup]) -> int:
+def bytes_apart(node: FusionNode, readers: list[FusionGroup]) -> int:
     """Return the bytes read and written if a value is computed once, stored, and read by each fusion."""
     return sum(count_bytes(v.aval) for v in node.operands) + node.bytes * (1 + len(readers))
 
 
-def bytes_inside(node: Node, readers: list[FusionGroup]) -> int:
+def bytes_inside(node: FusionNode, readers: list[FusionGroup]) -> int:
     """Return the bytes read if each fusion computes a value: of the operands that it does not read anyway."""
     return sum(count_bytes(v.aval) for reader in readers for v in node.operands if v not in reader.operands)
 
 
-def _refuse(graph: FusionGraph, node: Node, readers: dict[FusionGroup, None] | list[FusionGroup], why: str) -> None:
+def _refuse(
+    graph: FusionGraph, node: FusionNode, readers: dict[FusionGroup, None] | list[FusionGroup], why: str
+) -> None:
     """Record why a node goes into none of its readers, and start a group with it."""
     first = next(iter(readers))
     name = first.label if len(readers) == 1 else f"{len(readers)} fusions"
-    graph.note(None, Reason(RULE, node.label, name, False, (("it", why),)))
+    graph.note(None, FusionReason(RULE, node.label, name, False, (("it", why),)))
     graph.lead(node)
 
 
 def take(
     graph: FusionGraph,
     group: FusionGroup,
-    node: Node,
+    node: FusionNode,
     *,
     owner: bool,
     details: Details | None = None,
@@ -151,7 +153,7 @@ def take(
     evaluations, direct = usage(group, node)
     if details is None:
         details = (("saves", 2 * node.bytes),)
-    graph.note(group, Reason(RULE, node.label, group.label, True, details))
+    graph.note(group, FusionReason(RULE, node.label, group.label, True, details))
     if node.role == HERO and group.kind in POINTWISE_KINDS:
         set_hero(group, node)
     group.add(node, evaluations, direct)
@@ -159,7 +161,7 @@ def take(
         node.owner = group
 
 
-def obstacle(graph: FusionGraph, group: FusionGroup, node: Node) -> Details | None:
+def obstacle(graph: FusionGraph, group: FusionGroup, node: FusionNode) -> Details | None:
     """Return the reason why a node cannot go into a group that reads it, or None."""
     limits = graph.limits
     if len(group.members) >= limits.values:
@@ -196,13 +198,13 @@ def obstacle(graph: FusionGraph, group: FusionGroup, node: Node) -> Details | No
     return None
 
 
-def reader_from_memory(group: FusionGroup, node: Node) -> str | None:
+def reader_from_memory(group: FusionGroup, node: FusionNode) -> str | None:
     """Return the label of a member that needs the value in memory, or None."""
     results = set(node.equation.outvars)
     return next((user.label for user in users_in(group, node) if not results.isdisjoint(in_memory(user))), None)
 
 
-def _takes_index(user: Node, node: Node) -> bool:
+def _takes_index(user: FusionNode, node: FusionNode) -> bool:
     """Return whether an equation is a gather or a scatter that reads the node as its index only."""
     results = node.equation.outvars
     found = [i for i, a in enumerate(user.equation.invars) if type(a) is Var and a in results]
@@ -217,7 +219,7 @@ def overwrites(group: FusionGroup, operands: Sequence[Var]) -> bool:
     return group.kind in IN_PLACE_KINDS and group.hero is not None and group.hero.equation.invars[0] in operands
 
 
-def _hero_obstacle(group: FusionGroup, node: Node, direct: bool) -> Details | None:
+def _hero_obstacle(group: FusionGroup, node: FusionNode, direct: bool) -> Details | None:
     """Return the reason why a hero cannot go into a group that reads it, or None."""
     kind = node.properties.kind
     if kind == "alias":
@@ -238,7 +240,7 @@ def _hero_obstacle(group: FusionGroup, node: Node, direct: bool) -> Details | No
     return None
 
 
-def is_cheap_chain(nodes: list[Node], limits: FusionLimits) -> bool:
+def is_cheap_chain(nodes: list[FusionNode], limits: FusionLimits) -> bool:
     """Return whether a whole group can be recomputed: no hero, no lookup, and little work per element."""
     weight = sum(n.weight for n in nodes)
     return weight <= 4 * limits.cheap_weight and all(n.role in (POINTWISE, EXPAND, MOVE) and n.cheap for n in nodes)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from weft.base.errors import InternalError
-from weft.compiler.fuse.graph import REDUCTIONS, FusionGraph, FusionGroup, GroupOrder, Node, code_at_further_sites
+from weft.compiler.fuse.graph import REDUCTIONS, FusionGraph, FusionGroup, FusionNode, GroupOrder, code_at_further_sites
 from weft.ir.jaxpr import Var
 from weft.ir.printer import to_text
 
@@ -34,7 +34,7 @@ class Checker:
         if order is not None:
             self.check_order(order)
 
-    def check_node(self, node: Node) -> None:
+    def check_node(self, node: FusionNode) -> None:
         """Check that a node and its groups know each other, and that its owner is one of them."""
         if node.unfused:
             if node.groups:

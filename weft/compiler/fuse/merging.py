@@ -7,8 +7,8 @@ Instruction fusion decides on one equation at a time; here the whole chain is kn
 
 from __future__ import annotations
 
-from weft.compiler.fuse.cost import Details, Reason, count_bytes
-from weft.compiler.fuse.graph import POINTWISE_KINDS, FusionGraph, FusionGroup, Node
+from weft.compiler.fuse.cost import Details, FusionReason, count_bytes
+from weft.compiler.fuse.graph import POINTWISE_KINDS, FusionGraph, FusionGroup, FusionNode
 from weft.compiler.fuse.instructions import is_cheap_chain, obstacle, overwrites, take
 from weft.ir.jaxpr import Var
 
@@ -25,7 +25,7 @@ def merge_fusions(graph: FusionGraph) -> None:
             _merge(graph, group, node)
 
 
-def _merge(graph: FusionGraph, group: FusionGroup, node: Node) -> None:
+def _merge(graph: FusionGraph, group: FusionGroup, node: FusionNode) -> None:
     """Copy a group into the readers of `node`, its last one, if all can take it and no more bytes are read."""
     readers, members = _readers(group, node), list(group.members.values())
     if not readers or len(readers) > graph.limits.copies or not is_cheap_chain(members, graph.limits):
@@ -39,28 +39,30 @@ def _merge(graph: FusionGraph, group: FusionGroup, node: Node) -> None:
     details = (("copies", len(readers)), ("bytes before", before), ("bytes after", after))
     if after > before:
         name = readers[0].label if len(readers) == 1 else f"{len(readers)} fusions"
-        graph.note(None, Reason(RULE, group.label, name, False, details))
+        graph.note(None, FusionReason(RULE, group.label, name, False, details))
         return
     for reader in readers:
         refusal = _refusal(graph, reader, node, operands, len(members))
         if refusal is not None:
-            graph.note(None, Reason(RULE, group.label, reader.label, False, refusal))
+            graph.note(None, FusionReason(RULE, group.label, reader.label, False, refusal))
             return
     label = group.label
     for reader in readers:
-        graph.note(reader, Reason(RULE, label, reader.label, True, details))
+        graph.note(reader, FusionReason(RULE, label, reader.label, True, details))
         _copy(graph, members, reader)
     _dissolve(group, members)
 
 
-def _readers(group: FusionGroup, node: Node) -> list[FusionGroup]:
+def _readers(group: FusionGroup, node: FusionNode) -> list[FusionGroup]:
     """Return the other groups that read a node; an empty list if an unfused equation does."""
     if any(user.unfused for user in node.users):
         return []
     return list(dict.fromkeys(g for user in node.users for g in user.groups if g is not group))
 
 
-def _refusal(graph: FusionGraph, reader: FusionGroup, node: Node, operands: list[Var], size: int) -> Details | None:
+def _refusal(
+    graph: FusionGraph, reader: FusionGroup, node: FusionNode, operands: list[Var], size: int
+) -> Details | None:
     """Return the reason why `reader` cannot take a group that ends in `node`, reads `operands` and has `size` members,
     or None."""
     limits = graph.limits
@@ -77,7 +79,7 @@ def _refusal(graph: FusionGraph, reader: FusionGroup, node: Node, operands: list
     return None
 
 
-def _copy(graph: FusionGraph, members: list[Node], reader: FusionGroup) -> None:
+def _copy(graph: FusionGraph, members: list[FusionNode], reader: FusionGroup) -> None:
     """Copy the members of a group into a reader."""
     noted = len(reader.reasons)
     for member in sorted(members, key=lambda n: -n.index):
@@ -86,7 +88,7 @@ def _copy(graph: FusionGraph, members: list[Node], reader: FusionGroup) -> None:
     del reader.reasons[noted:]  # there is one reason for all of them already
 
 
-def _dissolve(group: FusionGroup, members: list[Node]) -> None:
+def _dissolve(group: FusionGroup, members: list[FusionNode]) -> None:
     """Empty a group that was copied into all of its readers."""
     for member in members:
         member.groups = [g for g in member.groups if g is not group]

@@ -6,14 +6,14 @@ does not read it from memory.
 
 from __future__ import annotations
 
-from weft.compiler.fuse.cost import Reason, count_bytes
+from weft.compiler.fuse.cost import FusionReason, count_bytes
 from weft.compiler.fuse.graph import (
     POINTWISE_KINDS,
     REDUCTIONS,
     FusionGraph,
     FusionGroup,
+    FusionNode,
     GroupOrder,
-    Node,
     is_direct,
     users_in,
 )
@@ -47,17 +47,17 @@ def _try(graph: FusionGraph, order: GroupOrder, producer: FusionGroup, consumer:
     if why is None and (refused := order.join(producer, consumer, early)) is not None:
         why = (("order", refused),)
     if why is not None:
-        graph.note(None, Reason(RULE, *names, False, why))
+        graph.note(None, FusionReason(RULE, *names, False, why))
         return
     full, out, reduced, hero = producer.full, producer.out, producer.reduced, producer.hero
     adopt_kind(producer, consumer, kind)
     if kind not in REDUCTIONS and kind not in POINTWISE_KINDS:
         producer.full, producer.out, producer.reduced, producer.hero = full, out, reduced, hero
     saved = sum(count_bytes(v.aval) for v, _ in shared)
-    graph.note(producer, Reason(RULE, *names, True, (("not read again", saved),)))
+    graph.note(producer, FusionReason(RULE, *names, True, (("not read again", saved),)))
 
 
-def joint_kind(producer: FusionGroup, consumer: FusionGroup, shared: list[tuple[Var, Node]]) -> str | None:
+def joint_kind(producer: FusionGroup, consumer: FusionGroup, shared: list[tuple[Var, FusionNode]]) -> str | None:
     """Return the kind of one kernel for both, or None if the consumer reads at another index than the producer's."""
     if any(not producer.direct[n.index] or not _read_directly(consumer, n) for _, n in shared):
         return None
@@ -80,11 +80,11 @@ def joint_kind(producer: FusionGroup, consumer: FusionGroup, shared: list[tuple[
     return producer.kind if producer.kind in EPILOGUE_KINDS and space == producer.out == consumer.out else None
 
 
-def _usable_in_full(producer: FusionGroup, shared: list[tuple[Var, Node]]) -> bool:
+def _usable_in_full(producer: FusionGroup, shared: list[tuple[Var, FusionNode]]) -> bool:
     """Return whether full values of a reduction can be used: anywhere in rows, else before the reduction."""
     return True if producer.kind == "row" else all(n.role != "hero" for _, n in shared)
 
 
-def _read_directly(consumer: FusionGroup, node: Node) -> bool:
+def _read_directly(consumer: FusionGroup, node: FusionNode) -> bool:
     """Return whether all users of a node in a group read it at the index of the loops."""
     return all(is_direct(consumer, user, node) for user in users_in(consumer, node))

@@ -12,15 +12,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from weft.compiler.fuse.cost import Details, Reason, count_bytes
+from weft.compiler.fuse.cost import Details, FusionReason, count_bytes
 from weft.compiler.fuse.graph import (
     IN_PLACE_KINDS,
     POINTWISE_KINDS,
     REDUCTIONS,
     FusionGraph,
     FusionGroup,
+    FusionNode,
     GroupOrder,
-    Node,
     link,
 )
 from weft.compiler.fuse.instructions import obstacle, overwrites, take
@@ -31,14 +31,14 @@ from weft.ir.jaxpr import Var
 RULE = "recompute"
 
 
-class Chain:
+class RecomputeChain:
     """The equations of a fusion that compute a value again, the values that they read (`leaves`), and which of these
     the fusion must store from now on."""
 
-    def __init__(self, node: Node) -> None:
-        self.nodes: dict[int, Node] = {node.index: node}
+    def __init__(self, node: FusionNode) -> None:
+        self.nodes: dict[int, FusionNode] = {node.index: node}
         self.leaves: dict[Var, None] = {}
-        self.stored: list[Node] = []
+        self.stored: list[FusionNode] = []
 
     @property
     def weight(self) -> float:
@@ -65,7 +65,7 @@ def recompute(graph: FusionGraph, order: GroupOrder) -> None:
 
 
 def _recompute(
-    graph: FusionGraph, group: FusionGroup, node: Node, readers: dict[Var, list[FusionGroup]], updated: set[Any]
+    graph: FusionGraph, group: FusionGroup, node: FusionNode, readers: dict[Var, list[FusionGroup]], updated: set[Any]
 ) -> None:
     """Recompute a value of a group in all of its readers, if that is better and none refuses. `updated` has the values
     that fusions write in place."""
@@ -86,14 +86,14 @@ def _recompute(
     for other in others:
         refusal = _refusal(graph, other, node, chain)
         if refusal is not None:
-            graph.note(None, Reason(RULE, node.label, other.label, False, refusal))
+            graph.note(None, FusionReason(RULE, node.label, other.label, False, refusal))
             return
     if count_results(graph, group) + len(chain.stored) > graph.limits.results + 1:
         return
     for stored in chain.stored:
         stored.owner = group
     for other in others:
-        graph.note(other, Reason(RULE, node.label, other.label, True, details))
+        graph.note(other, FusionReason(RULE, node.label, other.label, True, details))
         noted = len(other.reasons)
         for member in sorted(chain.nodes.values(), key=lambda n: -n.index):
             if member.index not in other.members:
@@ -110,10 +110,10 @@ def _recompute(
     del readers[v]
 
 
-def find_chain(group: FusionGroup, node: Node, readers: dict[Var, list[FusionGroup]]) -> Chain | None:
+def find_chain(group: FusionGroup, node: FusionNode, readers: dict[Var, list[FusionGroup]]) -> RecomputeChain | None:
     """Return the cheap equations that compute a value of a group from values in memory, values of rows, and values that
     are smaller than it and than their own operands; None if they are not cheap."""
-    chain = Chain(node)
+    chain = RecomputeChain(node)
     todo = [node]
     while todo:
         top = todo.pop()
@@ -133,7 +133,7 @@ def find_chain(group: FusionGroup, node: Node, readers: dict[Var, list[FusionGro
     return chain
 
 
-def _is_small(group: FusionGroup, producer: Node, node: Node) -> bool:
+def _is_small(group: FusionGroup, producer: FusionNode, node: FusionNode) -> bool:
     """Return whether a value is better stored than recomputed too."""
     if group.kind == "row" and producer.space == group.out != group.full:
         return True
@@ -142,12 +142,12 @@ def _is_small(group: FusionGroup, producer: Node, node: Node) -> bool:
     )
 
 
-def _is_in_memory(group: FusionGroup, node: Node, readers: dict[Var, list[FusionGroup]]) -> bool:
+def _is_in_memory(group: FusionGroup, node: FusionNode, readers: dict[Var, list[FusionGroup]]) -> bool:
     """Return whether a value of a group is in memory anyway."""
     return node.owner is group and (node.is_output or any(v in readers for v in node.equation.outvars))
 
 
-def _refusal(graph: FusionGraph, reader: FusionGroup, node: Node, chain: Chain) -> Details | None:
+def _refusal(graph: FusionGraph, reader: FusionGroup, node: FusionNode, chain: RecomputeChain) -> Details | None:
     """Return the reason why a group cannot compute a value itself, or None."""
     limits = graph.limits
     refusal = obstacle(graph, reader, node)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from weft.compiler.fuse.cost import Reason, equation_cost
+from weft.compiler.fuse.cost import FusionReason, equation_cost
 from weft.compiler.fuse.driver import fuse, refusals
 from weft.compiler.fuse.fusion import fusion
 from weft.compiler.target.target import Target
@@ -24,7 +24,7 @@ def explain(jaxpr: Jaxpr, target: Target) -> str:
     return "\n".join(lines)
 
 
-def decisions(fused: Jaxpr, refused: tuple[Reason, ...]) -> list[str]:
+def decisions(fused: Jaxpr, refused: tuple[FusionReason, ...]) -> list[str]:
     """Format the lines about each fusion of a jaxpr, and about the refusals."""
     lines = []
     for i, equation in enumerate(e for e in fused.eqns if e.primitive is fusion):

@@ -11,8 +11,8 @@ A cluster never reads a value that depends on itself through an equation outside
 from __future__ import annotations
 
 from weft.compiler.fuse.classify import leading
-from weft.compiler.fuse.cost import Reason
-from weft.compiler.fuse.graph import REDUCTIONS, FusionGraph, FusionGroup, Node
+from weft.compiler.fuse.cost import FusionReason
+from weft.compiler.fuse.graph import REDUCTIONS, FusionGraph, FusionGroup, FusionNode
 from weft.ir.fusing import EXPAND, HERO, MOVE, POINTWISE, Space, element_count
 from weft.ir.jaxpr import Var
 from weft.primitives.families import Reduction
@@ -44,12 +44,12 @@ class Cluster:
         self.mask = bit
         self.dependencies = 0
         self.dependents = 0
-        self.members: dict[int, Node] = {}
+        self.members: dict[int, FusionNode] = {}
         self.outside: set[Var] = set()  # the values that it reads
-        self.reasons: list[Reason] = []
+        self.reasons: list[FusionReason] = []
 
 
-class Rows:
+class RowClusters:
     """The pass over the equations in order, with the clusters found so far."""
 
     def __init__(self, graph: FusionGraph):
@@ -60,7 +60,7 @@ class Rows:
         self.clusters: list[Cluster] = []
         self.count = 0
 
-    def visit(self, node: Node) -> None:
+    def visit(self, node: FusionNode) -> None:
         """Put one equation into a cluster, or note on which clusters it depends."""
         near: dict[Cluster, None] = {}
         outside = 0
@@ -83,7 +83,7 @@ class Rows:
             outside = self.effects = outside | self.effects
         self.bits[node.index] = outside
 
-    def choose(self, node: Node, near: dict[Cluster, None], outside: int) -> Cluster | None:
+    def choose(self, node: FusionNode, near: dict[Cluster, None], outside: int) -> Cluster | None:
         """Return the cluster that an equation goes into, or None; a reduction that fits none starts one."""
         chosen: Cluster | None = None
         fitting = [c for c in near if fits(node, c)]
@@ -111,7 +111,7 @@ class Rows:
             chosen.outside.update(v for v in node.operands if not self._inside(v, chosen))
         return chosen
 
-    def start(self, node: Node) -> Cluster:
+    def start(self, node: FusionNode) -> Cluster:
         """Start a cluster with a reduction."""
         full, reduced = node.properties.full, node.properties.reduced
         assert full is not None and reduced is not None
@@ -121,20 +121,20 @@ class Rows:
         cluster = Cluster(1 << self.count, full, reduced, row <= limit)
         if row > limit:
             self.graph.note(
-                None, Reason(RULE, node.label, "what follows", False, (("row bytes", row), ("limit", limit)))
+                None, FusionReason(RULE, node.label, "what follows", False, (("row bytes", row), ("limit", limit)))
             )
         self.count += 1
         self.clusters.append(cluster)
         return cluster
 
-    def admits(self, cluster: Cluster, node: Node, others: int) -> bool:
+    def admits(self, cluster: Cluster, node: FusionNode, others: int) -> bool:
         """Return whether a cluster can take a node: no operand from elsewhere depends on the cluster."""
         limits = self.graph.limits
         if others & (cluster.mask | cluster.dependents):
             return False
         if len(cluster.members) >= limits.values:
             details = (("values", len(cluster.members)), ("limit", limits.values))
-            self.graph.note(None, Reason(RULE, node.label, "row", False, details))
+            self.graph.note(None, FusionReason(RULE, node.label, "row", False, details))
             return False
         if len(cluster.outside) + len(node.operands) <= limits.operands:
             return True
@@ -180,7 +180,7 @@ class Rows:
         first.mask |= second.mask
         first.wide = first.wide and second.wide
         second.members = {}
-        first.reasons.append(Reason(RULE, "a cluster", "a cluster", True, (("values", len(first.members)),)))
+        first.reasons.append(FusionReason(RULE, "a cluster", "a cluster", True, (("values", len(first.members)),)))
         dependencies, dependents = second.dependencies, second.dependents
         self.clusters.remove(second)
         first.dependents |= dependents
@@ -193,12 +193,12 @@ class Rows:
         return True
 
 
-def is_row_reduction(node: Node) -> bool:
+def is_row_reduction(node: FusionNode) -> bool:
     """Return whether an equation is a named reduction over trailing dimensions or over all of them."""
     return node.properties.kind in ("row", "all") and isinstance(node.equation.primitive, Reduction)
 
 
-def fits(node: Node, cluster: Cluster) -> bool:
+def fits(node: FusionNode, cluster: Cluster) -> bool:
     """Return whether an equation stays in the cluster's row space."""
     space = node.space
     if node.role == HERO:
@@ -218,7 +218,7 @@ def fits(node: Node, cluster: Cluster) -> bool:
 
 def fuse_rows(graph: FusionGraph) -> None:
     """Make groups of row clusters."""
-    rows = Rows(graph)
+    rows = RowClusters(graph)
     for node in graph.nodes:
         rows.visit(node)
     for cluster in rows.clusters:
@@ -243,12 +243,12 @@ def trim(cluster: Cluster) -> None:
             del members[index]
 
 
-def _takes(user: Node) -> bool:
+def _takes(user: FusionNode) -> bool:
     """Return whether instruction fusion may put a producer into the user's kernel."""
     return not user.unfused and (user.role != HERO or user.properties.kind in REDUCTIONS)
 
 
-def _needs_memory(node: Node, members: dict[int, Node], besides: Node) -> bool:
+def _needs_memory(node: FusionNode, members: dict[int, FusionNode], besides: FusionNode) -> bool:
     """Return whether a node is stored for a reader outside of its cluster other than `besides`."""
     return node.is_output or any(u.index not in members and u is not besides for u in node.users)
 
@@ -268,5 +268,5 @@ def _group(graph: FusionGraph, cluster: Cluster) -> FusionGroup:
     group.reasons += cluster.reasons
     if len(cluster.members) > 1:
         details = (("reductions", len(heroes)), ("values", len(cluster.members)), ("full values follow", after))
-        graph.note(group, Reason(RULE, group.hero.label, group.label, True, details))
+        graph.note(group, FusionReason(RULE, group.hero.label, group.label, True, details))
     return group

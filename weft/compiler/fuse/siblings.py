@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
-from weft.compiler.fuse.cost import Details, Reason, count_bytes
-from weft.compiler.fuse.graph import POINTWISE_KINDS, REDUCTIONS, FusionGraph, FusionGroup, GroupOrder, Node, in_memory
+from weft.compiler.fuse.cost import Details, FusionReason, count_bytes
+from weft.compiler.fuse.graph import (
+    POINTWISE_KINDS,
+    REDUCTIONS,
+    FusionGraph,
+    FusionGroup,
+    FusionNode,
+    GroupOrder,
+    in_memory,
+)
 from weft.ir.fusing import Space
 from weft.ir.jaxpr import Var
 
@@ -60,12 +68,12 @@ def try_sibling(
     if why is None and (refused := order.join(first, last, comes_early(graph, order, first, last))) is not None:
         why = (("order", refused),)
     if why is not None:
-        graph.note(None, Reason(RULE, first_label, last_label, False, why))
+        graph.note(None, FusionReason(RULE, first_label, last_label, False, why))
         return False
     adopt_kind(first, last, kind)
     if slices:
         first.hero = first.members[min(first.members)]
-    graph.note(first, Reason(RULE, first_label, last_label, True, (("read once", saved),)))
+    graph.note(first, FusionReason(RULE, first_label, last_label, True, (("read once", saved),)))
     return True
 
 
@@ -116,7 +124,7 @@ def comes_early(graph: FusionGraph, order: GroupOrder, first: FusionGroup, last:
     return sum(n.bytes for item in needed for n in item.members.values()) <= graph.limits.early_bytes
 
 
-def _is_inside(node: Node, group: FusionGroup) -> bool:
+def _is_inside(node: FusionNode, group: FusionGroup) -> bool:
     """Return whether only members of a group read a node."""
     return all(user.index in group.members for user in node.users)
 

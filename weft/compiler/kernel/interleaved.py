@@ -36,7 +36,7 @@ WIDEST, WIDEST_SPARSE = 8, 4
 
 
 @dataclass(frozen=True)
-class Group:
+class InterleavedGroup:
     """Accesses to one buffer whose lanes are `stride` elements apart.
 
     `members` are in the order of the block, each `offsets` elements after the first element of the group, which is at
@@ -50,11 +50,13 @@ class Group:
     offsets: tuple[int, ...]
 
 
-def groups(body: Iterable[Statement], lanes: Variable, step: int, uniform: Callable[[Any], bool]) -> dict[Any, Group]:
+def groups(
+    body: Iterable[Statement], lanes: Variable, step: int, uniform: Callable[[Any], bool]
+) -> dict[Any, InterleavedGroup]:
     """Return the groups of a block, by each load and store in one. `uniform` tells whether a term is the same in all
     lanes and known before the block.
     """
-    found: dict[Any, Group] = {}
+    found: dict[Any, InterleavedGroup] = {}
     for run in _runs(body):
         if not any(1 < _stride(access, lanes) * step <= WIDEST for access in run):
             continue
@@ -93,7 +95,7 @@ def _runs(body: Iterable[Statement]) -> Iterable[list[Any]]:
     yield run
 
 
-def _split_groups(accesses: Sequence[Any], stride: int) -> Iterable[tuple[Any, Group]]:
+def _split_groups(accesses: Sequence[Any], stride: int) -> Iterable[tuple[Any, InterleavedGroup]]:
     """Split accesses that differ by constants into groups that span at most the stride of lanes."""
     left = sorted(accesses, key=lambda a: a.index.constant)
     while left:
@@ -109,5 +111,5 @@ def _split_groups(accesses: Sequence[Any], stride: int) -> Iterable[tuple[Any, G
         if width > (WIDEST if 2 * distinct >= stride else WIDEST_SPARSE):
             continue
         members = tuple(a for a in accesses if a in offsets)
-        group = Group(near[0].buffer, first, stride, members, tuple(offsets[a] for a in members))
+        group = InterleavedGroup(near[0].buffer, first, stride, members, tuple(offsets[a] for a in members))
         yield from ((a, group) for a in members)

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from weft.compiler.partition.updates import choose_blocks
+from weft.compiler.partition.updates import pad_updates
 from weft.compiler.passes.canonicalize import canonicalize
 from weft.compiler.passes.decompose import with_definitions
 from weft.compiler.passes.drop_dead import drop_dead
@@ -26,7 +26,7 @@ def decompose_operations(jaxpr: Jaxpr) -> Jaxpr:
     )
 
 
-PASSES = (inline, drop_dead, decompose_operations, canonicalize, fold_constants, simplify, choose_blocks, merge_equal)
+PASSES = (inline, drop_dead, decompose_operations, canonicalize, fold_constants, simplify, pad_updates, merge_equal)
 
 
 def prepare(jaxpr: Jaxpr) -> Jaxpr:

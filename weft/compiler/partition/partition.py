@@ -19,7 +19,7 @@ from weft.compiler.partition.carries import can_defer
 from weft.compiler.partition.halo import check_halos, fits, gather_reason, halo_traffic
 from weft.compiler.partition.partial_sums import partial_sum_on_first
 from weft.compiler.partition.propagate import Propagation
-from weft.compiler.partition.reasons import Collective, Reasons, operation
+from weft.compiler.partition.reasons import CollectiveRecord, Reasons, operation
 from weft.compiler.partition.reshard import Transfer, apply, reshard
 from weft.compiler.partition.rules import (
     Dims,
@@ -62,14 +62,14 @@ Chosen = dict[str, Axes]
 
 
 @dataclass
-class Partitioned:
+class PartitionedJaxpr:
     """The jaxpr that each device runs, how its arguments and results are split, and its collectives. `inspected` has
     the callbacks of `inspect_array_sharding` with the shardings that they receive."""
 
     jaxpr: Jaxpr
     in_dims: list[Dims]
     out_dims: list[Dims]
-    communication: list[Collective]
+    communication: list[CollectiveRecord]
     inspected: list[tuple[Callable[[Any], None], Dims]]
 
 
@@ -82,7 +82,7 @@ def partition(
     names: Sequence[str] = (),
     evenly: bool = False,
     options: CompileOptions = DEFAULT,
-) -> Partitioned:
+) -> PartitionedJaxpr:
     """Partition a jaxpr without calls over a mesh.
 
     Args:
@@ -111,7 +111,7 @@ def partition(
             check_axes(v, own, (), sizes)
     ends = drop_uneven if evenly else lambda aval, dims, sizes: dims
     found = [ends(v.aval, shardings[v], sizes) for v in jaxpr.invars]
-    log = Log(Reasons(shardings, names))
+    log = CommunicationLog(Reasons(shardings, names))
     split: list[Dims] = []
 
     def local(*args: Any) -> list[Any]:
@@ -131,7 +131,7 @@ def partition(
     staged = stage_subjaxpr(local, types, name=jaxpr.name)
     if options.verifies:
         verify_local(staged, found, split, jaxpr.out_avals, sizes, manual_axes(jaxpr), partial_sum_axes(jaxpr))
-    return Partitioned(staged, found, split, log.communication, log.inspected)
+    return PartitionedJaxpr(staged, found, split, log.communication, log.inspected)
 
 
 def partial_sum_axes(jaxpr: Jaxpr) -> list[frozenset[Any]]:
@@ -178,15 +178,15 @@ def local_type(aval: Any, dims: Dims, sizes: Mapping[Any, int]) -> Any:
     return array_type(local_shape(aval.shape, dims, sizes), aval.dtype, aval.weak_type)
 
 
-class Log:
+class CommunicationLog:
     """Collectives and inspected shardings, collected during partitioning."""
 
     def __init__(self, reasons: Reasons) -> None:
         self.reasons = reasons
-        self.communication: list[Collective] = []
+        self.communication: list[CollectiveRecord] = []
         self.inspected: list[tuple[Callable[[Any], None], Dims]] = []
 
-    def extend(self, other: Log) -> None:
+    def extend(self, other: CommunicationLog) -> None:
         """Append the entries of another log."""
         self.communication += other.communication
         self.inspected += other.inspected
@@ -199,7 +199,7 @@ class BodyPartitioner:
         self,
         shardings: Propagation,
         sizes: Mapping[Any, int],
-        log: Log,
+        log: CommunicationLog,
         times: float = 1.0,
         manual: frozenset[Any] = frozenset(),
         verifies: bool = False,
@@ -305,7 +305,7 @@ class BodyPartitioner:
     def report(self, kind: str, axis: Any, size: float, value: str, equation: Equation | None, reason: str) -> None:
         """Log a collective."""
         line = None if equation is None else equation.source
-        self.log.communication.append(Collective(kind, axis, size, value, line, reason, self.times))
+        self.log.communication.append(CollectiveRecord(kind, axis, size, value, line, reason, self.times))
 
     def reduce(self, v: Var) -> None:
         """Reduce a value whose sum was deferred until now."""
@@ -644,10 +644,10 @@ class BodyPartitioner:
         mapping: BodyMap,
         results: Sequence[Sequence[Dims]],
         waiting: Mapping[carries.Carry, carries.PendingSum],
-    ) -> tuple[list[Jaxpr], list[BodyPartitioner], Log]:
+    ) -> tuple[list[Jaxpr], list[BodyPartitioner], CommunicationLog]:
         """Partition the bodies of a loop or a conditional; return them with their partitioners and a log. The carries
         in `waiting` are unreduced, and stacked results may be."""
-        log = Log(self.log.reasons)
+        log = CommunicationLog(self.log.reasons)
         bodies, partitioners = [], []
         for b, (body, outs) in enumerate(zip(mapping.bodies, results, strict=True)):
             times = self.times * iterations(equation)

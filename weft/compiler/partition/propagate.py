@@ -18,7 +18,7 @@ from weft.ir.jaxpr import Jaxpr, Var
 
 
 @dataclass(frozen=True)
-class Reason:
+class ShardingReason:
     """Why a dimension of a value is split over an axis: because `source` is, or, without a source, because of an
     annotation of the kind `said` (argument, result, constraint, shard_map)."""
 
@@ -56,7 +56,7 @@ class Propagation:
         self.dims: dict[Var, Dims] = {}
         self.fixed: set[Var] = set()
         self.stored: set[Var] = set()
-        self.reasons: dict[Var, list[Reason]] = {}
+        self.reasons: dict[Var, list[ShardingReason]] = {}
 
     def fix(self, v: Var, dims: Dims, stored: bool = False, said: str = "argument") -> None:
         """Fix the sharding of a value; `said` is the kind of annotation for explanations."""
@@ -64,13 +64,13 @@ class Propagation:
         self.fixed.add(v)
         if stored:
             self.stored.add(v)
-        self.reasons[v] = [Reason(d, a, None, said) for d, axes in enumerate(dims) for a in axes]
+        self.reasons[v] = [ShardingReason(d, a, None, said) for d, axes in enumerate(dims) for a in axes]
 
     def begin(self, v: Var, dims: Dims, said: str = "shard_map") -> None:
         """Set the sharding from which propagation of a value starts, unless it has one."""
         if v not in self.dims and any(dims):
             self.dims[v] = dims
-            self.reasons[v] = [Reason(d, a, None, said) for d, axes in enumerate(dims) for a in axes]
+            self.reasons[v] = [ShardingReason(d, a, None, said) for d, axes in enumerate(dims) for a in axes]
 
     def run(self) -> None:
         """Propagate axes until nothing changes: first through operations whose dimensions only pass through, then
@@ -138,5 +138,5 @@ class Propagation:
             ):
                 continue
             self.dims[v] = (*dims[:d], axes, *dims[d + 1 :])
-            self.reasons.setdefault(v, []).append(Reason(d, axis, source))
+            self.reasons.setdefault(v, []).append(ShardingReason(d, axis, source))
             changed.append(v)

@@ -16,7 +16,7 @@ SUMS = ("psum", "pmax", "pmin", "reduce_scatter")
 
 
 @dataclass(frozen=True)
-class Collective:
+class CollectiveRecord:
     """A collective of a local jaxpr: the bytes that each device sends in one call, the value and source line that it is
     for, why it is needed, and how many times it runs."""
 
@@ -62,7 +62,9 @@ class Reasons:
         self.names: dict[Any, str] = dict(zip(shardings.jaxpr.invars, names, strict=False))
         self._definitions: dict[Var, Equation] | None = None
 
-    def written(self, equation: Equation, sizes: Mapping[Any, int], local: float, times: float) -> Collective | None:
+    def written(
+        self, equation: Equation, sizes: Mapping[Any, int], local: float, times: float
+    ) -> CollectiveRecord | None:
         """Describe a collective that the user wrote, on an operand of `local` bytes; None if it sends nothing."""
         axes = [a for a in equation.primitive.named_axes(equation.params) if a in sizes]
         count = wire_bytes(equation.primitive.name, local, count_shards(axes, sizes))
@@ -71,7 +73,9 @@ class Reasons:
         axis = axes[0] if len(axes) == 1 else tuple(axes)
         (operand, *_) = equation.invars
         reason = f"{equation.primitive.name} is written here"
-        return Collective(equation.primitive.name, axis, count, self.name(operand), equation.source, reason, times)
+        return CollectiveRecord(
+            equation.primitive.name, axis, count, self.name(operand), equation.source, reason, times
+        )
 
     def name(self, a: Atom) -> str:
         """Describe a value: an argument by its name, any other by the operation that computes it."""

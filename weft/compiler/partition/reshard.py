@@ -110,7 +110,7 @@ def apply(x: Any, transfers: Sequence[Transfer], sizes: Mapping[Any, int], shape
             x = exchange(extend(x, dim, n), axis, n, split=dim, concat=transfer.source)
             x = truncate(x, transfer.source, shape[transfer.source])
         else:
-            x = own_part(extend(x, dim, transfer.multiple), axis, n, dim)
+            x = slice_own_shard(extend(x, dim, transfer.multiple), axis, n, dim)
     return x
 
 
@@ -139,7 +139,7 @@ def truncate(x: Any, dim: int, size: int) -> Any:
     return slice_(x, start_indices=(0,) * len(x.shape), limit_indices=limits, strides=None)
 
 
-def own_part(x: Any, axis: Any, size: int, dim: int) -> Any:
+def slice_own_shard(x: Any, axis: Any, size: int, dim: int) -> Any:
     """Slice this device's shard of a dimension."""
     shape = list(x.shape)
     shape[dim] //= size

@@ -78,7 +78,7 @@ def common(one: ShardStates, other: ShardStates) -> ShardStates:
     return frozenset(m for a in one for b in other if (m := merge(a, b)) is not None)
 
 
-def own_part(equation: Equation, defined: Mapping[Var, Equation]) -> tuple[Any, int] | None:
+def find_own_shard(equation: Equation, defined: Mapping[Var, Equation]) -> tuple[Any, int] | None:
     """Return (axis, dimension) if an equation slices a device's own shard along an axis, or None."""
     if equation.primitive.name != "dynamic_slice":
         return None
@@ -152,7 +152,7 @@ class StateAnalysis:
         if primitive.higher_order and any(True for _ in subjaxprs(equation.params)):
             starts = [self.start_state(a, r, defined) for a, r in zip(equation.invars, operands, strict=True)]
             return self.control(equation, starts)
-        part = own_part(equation, defined)
+        part = find_own_shard(equation, defined)
         if part is not None and operands[0] is not None:
             return [self.slice_own(operands[0], *part)]
         if any(r is None for r in operands) or isinstance(primitive, ManualCast):

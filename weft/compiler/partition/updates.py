@@ -15,7 +15,7 @@ from weft.ir.jaxpr import Atom, Jaxpr, Literal
 
 
 @rule(operation("dynamic_update_slice")())
-def chosen_block(m: Match) -> Any:
+def pad_update(m: Match) -> Any:
     """Pad an update of at least half of an array of numbers: writing the rest too costs little."""
     x, update, *starts = m.equation.invars
     aval, other = update.aval, x.aval
@@ -48,10 +48,10 @@ def within(m: Match, first: Sequence[int], sizes: Sequence[int]) -> Atom | None:
     return inside
 
 
-BLOCKS = Rules(chosen_block)
+UPDATES = Rules(pad_update)
 
 
 @everywhere
-def choose_blocks(jaxpr: Jaxpr) -> Jaxpr:
+def pad_updates(jaxpr: Jaxpr) -> Jaxpr:
     """Pad large updates at known indices, and select their elements."""
-    return rewrite(jaxpr, BLOCKS)
+    return rewrite(jaxpr, UPDATES)

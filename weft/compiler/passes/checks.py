@@ -46,7 +46,7 @@ def _with_traps(jaxpr: Jaxpr, options: CompileOptions) -> Jaxpr:
     if unchanged and not options.tests_values and not any(e.primitive is check for e in before):
         return jaxpr
     writer = Writer()
-    collector = Collector(writer, options)
+    collector = TestCollector(writer, options)
     for equation in before:
         if equation.primitive is check:
             writer.add_trap(equation)
@@ -128,7 +128,9 @@ def check_results(jaxpr: Jaxpr, options: CompileOptions) -> Jaxpr:
     for i, v in enumerate(jaxpr.outvars):
         equation = definitions.get(v)
         tested = [] if equation is None else kinds_to_check(equation, v.aval, options)
-        values = [Value(kind, v, "", i, equation) for kind in kinds if kind not in tested and can_be(kind, v.aval)]
+        values = [
+            TestedValue(kind, v, "", i, equation) for kind in kinds if kind not in tested and can_be(kind, v.aval)
+        ]
         if values:
             writer.trap_nonfinite(values)
     return jaxpr if len(writer.equations) == len(jaxpr.eqns) else jaxpr.replace(eqns=writer.equations)
@@ -150,7 +152,7 @@ def kinds_to_check(equation: Equation, aval: Any, options: CompileOptions) -> li
     return kinds
 
 
-class Value(NamedTuple):
+class TestedValue(NamedTuple):
     """A value that is tested for NaN or infinity: result number `result` of an operation."""
 
     kind: str
@@ -172,13 +174,13 @@ class Value(NamedTuple):
         return CheckedValue(self.kind, self.operation, self.result, self.equation.source, names)
 
 
-class Collector:
+class TestCollector:
     """Collects the values to test in groups that one reduction tests: values of one shape that a kernel can compute
     together, because no element of one depends on all elements of another."""
 
     def __init__(self, writer: Writer, options: CompileOptions) -> None:
         self.writer, self.options = writer, options
-        self.groups: dict[Any, list[Value]] = {}
+        self.groups: dict[Any, list[TestedValue]] = {}
         self.phases: dict[Any, int] = {}
         # By shape: the trailing axes that the jaxpr reduces in arrays of that shape. Kernels of whole rows (softmax and
         # the like) can reduce the tests as well, if they do it row by row.
@@ -201,7 +203,7 @@ class Collector:
                 continue
             for kind in kinds_to_check(equation, v.aval, self.options):
                 group = self.groups.setdefault((phase, v.aval.shape), [])  # type: ignore[attr-defined]
-                group.append(Value(kind, v, primitive.name, i, equation))
+                group.append(TestedValue(kind, v, primitive.name, i, equation))
 
     def flush(self) -> None:
         """Write the tests of all collected values."""
@@ -288,7 +290,7 @@ class Writer:
 
     # -- nan and inf -----------------------------------------------------------------------------------------------
 
-    def trap_nonfinite(self, values: Sequence[Value], row: tuple[int, ...] = ()) -> None:
+    def trap_nonfinite(self, values: Sequence[TestedValue], row: tuple[int, ...] = ()) -> None:
         """Append a trap for the first NaN or infinity in values of one shape, in the order in which they are computed;
         the axes of `row` are reduced first.
 

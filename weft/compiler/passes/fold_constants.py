@@ -29,10 +29,10 @@ def fold_constants(jaxpr: Jaxpr) -> Jaxpr:
 
     Needs: the canonical form. Keeps: it. Effects and random keys are left alone.
     """
-    return Folder(jaxpr).run()
+    return ConstantFolder(jaxpr).run()
 
 
-class Folder:
+class ConstantFolder:
     """The state of the pass over one jaxpr: `known` has the arrays of small constants, `uniform` the literal of each
     value that is the broadcast of one."""
 

@@ -10,7 +10,7 @@ from weft.compiler.program.ir import Slot
 from weft.ir.jaxpr import Jaxpr, Literal
 
 
-class Block:
+class JaxprValues:
     """The values of one jaxpr (the whole, a loop's body, a branch) while its steps are built.
 
     A slot in `owned` dies with the last use of the last of its values; other memory belongs to enclosing blocks, which

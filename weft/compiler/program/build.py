@@ -21,7 +21,7 @@ from weft.compiler.fuse.classify import classify
 from weft.compiler.fuse.fusion import fusion
 from weft.compiler.kernel.cost import choose_grain
 from weft.compiler.program import control, tapes
-from weft.compiler.program.block import Block
+from weft.compiler.program.block import JaxprValues
 from weft.compiler.program.checks import EnclosingLoop, build_trap
 from weft.compiler.program.emissions import Sizes, emission_at, equal_fusions, get_emission
 from weft.compiler.program.ir import (
@@ -70,10 +70,10 @@ def build(
     overrides them. With `sizes`, the jaxprs of fusions may have symbolic sizes, whose values these are; all other types
     are concrete. `begin` receives steps as they are built.
     """
-    return Builder(target, schedules, sizes, begin).program(jaxpr, donated)
+    return ProgramBuilder(target, schedules, sizes, begin).program(jaxpr, donated)
 
 
-class Builder:
+class ProgramBuilder:
     """Builds the steps of one program."""
 
     def __init__(
@@ -102,7 +102,7 @@ class Builder:
         ]
         self.arguments = len(arguments)
         results = [Slot(Kind.RESULT, byte_size(v.aval), i) for i, v in enumerate(jaxpr.outvars)]
-        block = Block(jaxpr, owned=[a for a in arguments if a.donated])
+        block = JaxprValues(jaxpr, owned=[a for a in arguments if a.donated])
         for v, slot in zip(jaxpr.invars, arguments, strict=True):
             block.put(v, slot)
         self.prefer_donated(block, jaxpr, arguments)
@@ -123,7 +123,7 @@ class Builder:
         program.schedules = {} if self.schedules is None else self.schedules.chosen
         return program
 
-    def prefer_donated(self, block: Block, jaxpr: Jaxpr, arguments: Sequence[Slot]) -> None:
+    def prefer_donated(self, block: JaxprValues, jaxpr: Jaxpr, arguments: Sequence[Slot]) -> None:
         """Pair every donated argument with a result of its type."""
         free = {n: v.aval for n, v in enumerate(jaxpr.invars) if arguments[n].donated}
         for outvar in jaxpr.outvars:
@@ -135,7 +135,7 @@ class Builder:
 
     # -- blocks ----------------------------------------------------------------------------------------------------
 
-    def fill(self, block: Block, results: Sequence[Slot | None] = ()) -> None:
+    def fill(self, block: JaxprValues, results: Sequence[Slot | None] = ()) -> None:
         """Build the steps of a block, with results written to the slots in `results` (None: wherever they are
         computed).
         """
@@ -156,7 +156,7 @@ class Builder:
             if begin is not None:
                 begin(self.steps[before:], equal)
 
-    def copy_results(self, block: Block, results: Sequence[Slot]) -> None:
+    def copy_results(self, block: JaxprValues, results: Sequence[Slot]) -> None:
         """Copy the block's results to their slots, unless they are there already."""
         pairs = [(slot, self.atom(block, v)) for v, slot in zip(block.jaxpr.outvars, results, strict=True)]
         self.copy_all([(target, source) for target, source in pairs if target is not source])
@@ -203,13 +203,13 @@ class Builder:
             self.constant_slots.append(slot)
         return slot
 
-    def atom(self, block: Block, atom: Any) -> Slot:
+    def atom(self, block: JaxprValues, atom: Any) -> Slot:
         """Return the slot of an operand."""
         if type(atom) is Literal:
             return self.constant(np.asarray(atom.val, dtypes.storage(atom.aval.dtype)))  # type: ignore[attr-defined]
         return block.slots[atom]
 
-    def allocate(self, block: Block, v: Any, position: int) -> Slot:
+    def allocate(self, block: JaxprValues, v: Any, position: int) -> Slot:
         """Return memory for a new value: its preferred slot, its target, or a temporary."""
         preferred = block.preferred.get(v)
         if preferred is not None and block.dead(preferred, position, from_now=True):
@@ -219,14 +219,14 @@ class Builder:
         self.define(block, v, slot)
         return slot
 
-    def define(self, block: Block, v: Any, slot: Slot) -> None:
+    def define(self, block: JaxprValues, v: Any, slot: Slot) -> None:
         if slot.kind is Kind.TEMPORARY and slot.owner is self.loop and v not in block.targets:
             block.owned.add(slot)
         block.put(v, slot)
 
     # -- equations -------------------------------------------------------------------------------------------------
 
-    def equation(self, block: Block, position: int, equation: Equation) -> None:
+    def equation(self, block: JaxprValues, position: int, equation: Equation) -> None:
         """Build the steps of one equation."""
         primitive = equation.primitive
         before = len(self.steps)
@@ -258,7 +258,7 @@ class Builder:
             if step.origin is None:
                 step.origin = equation
 
-    def collective(self, block: Block, position: int, equation: Equation) -> None:
+    def collective(self, block: JaxprValues, position: int, equation: Equation) -> None:
         """Build a collective step. The index of the device along an axis is an argument, not a step."""
         if not equation.invars:
             (v,) = equation.outvars
@@ -273,7 +273,7 @@ class Builder:
         self.steps.append(Communicate(equation, operands, results, self.collectives, label=name))
         self.collectives += 1
 
-    def put_slot(self, block: Block, v: Any, slot: Slot) -> None:
+    def put_slot(self, block: JaxprValues, v: Any, slot: Slot) -> None:
         """Record that a value is in a slot already, or copy it if its target is another slot."""
         target = block.targets.get(v)
         if target is not None and target is not slot:
@@ -281,11 +281,11 @@ class Builder:
             slot = target
         block.put(v, slot)
 
-    def alias(self, block: Block, v: Any, atom: Any) -> None:
+    def alias(self, block: JaxprValues, v: Any, atom: Any) -> None:
         """Record that a value shares the memory of another, or copy it if its target is another slot."""
         self.put_slot(block, v, self.atom(block, atom))
 
-    def fusion(self, block: Block, position: int, equation: Equation) -> None:
+    def fusion(self, block: JaxprValues, position: int, equation: Equation) -> None:
         kind, jaxpr = equation.params["kind"], equation.params["jaxpr"]
         if kind == "alias":
             for v, result in zip(equation.outvars, jaxpr.outvars, strict=True):
@@ -319,7 +319,7 @@ class Builder:
 
     def kernels(
         self,
-        block: Block,
+        block: JaxprValues,
         position: int,
         equation: Equation,
         kind: str,
@@ -346,7 +346,7 @@ class Builder:
 
     def result(
         self,
-        block: Block,
+        block: JaxprValues,
         position: int,
         computed: Emission | LibraryCall,
         arguments: Sequence[Slot],
@@ -374,7 +374,7 @@ class Builder:
         return self.allocate(block, v, position)
 
     def update_slot(
-        self, block: Block, position: int, arguments: Sequence[Slot], others: Sequence[Slot], slot: Slot, v: Any
+        self, block: JaxprValues, position: int, arguments: Sequence[Slot], others: Sequence[Slot], slot: Slot, v: Any
     ) -> Slot:
         """Return memory for the result of an update in place: the operand's own if it dies here, else a copy."""
         once = arguments.count(slot) == 1  # otherwise it would be read, under another shape, while it is updated
@@ -388,7 +388,7 @@ class Builder:
 
     # -- libraries and callbacks -----------------------------------------------------------------------------------
 
-    def library(self, block: Block, position: int, equation: Equation) -> None:
+    def library(self, block: JaxprValues, position: int, equation: Equation) -> None:
         """Build a library call, or kernels of our own for a matmul for which they are faster."""
         if equation.primitive is dot_general:
             jaxpr = alone(equation)
@@ -400,7 +400,7 @@ class Builder:
                 return
         self.call(block, position, equation)
 
-    def call(self, block: Block, position: int, equation: Equation) -> None:
+    def call(self, block: JaxprValues, position: int, equation: Equation) -> None:
         """Build a library call."""
         call = get_tables(self.target).plan(equation, self.target)
         operands = [self.atom(block, a) for a in equation.invars]
@@ -451,7 +451,7 @@ class Builder:
                 kernel = replace(kernel, alignments=tuple([slot.alignment for slot in slots]))
             self.steps.append(Launch(kernel, slots, grain, label, launch.sizes, launch.count, launch.nanoseconds))
 
-    def callback(self, block: Block, position: int, equation: Equation) -> None:
+    def callback(self, block: JaxprValues, position: int, equation: Equation) -> None:
         """Build a call of the user's Python function. It gets copies of the operands."""
         operands = [self.atom(block, a) for a in equation.invars]
         results = [self.allocate(block, v, position) for v in equation.outvars]

@@ -10,13 +10,13 @@ import numpy as np
 
 from weft.base import dtypes
 from weft.base.source import Location
-from weft.compiler.program.block import Block
+from weft.compiler.program.block import JaxprValues
 from weft.compiler.program.ir import Branch, Call, FrameRegister
 from weft.ir.jaxpr import Equation
 from weft.primitives.control.check import make_error
 
 if TYPE_CHECKING:
-    from weft.compiler.program.build import Builder
+    from weft.compiler.program.build import ProgramBuilder
 
 
 class EnclosingLoop(NamedTuple):
@@ -32,7 +32,9 @@ class EnclosingLoop(NamedTuple):
 
 
 @contextmanager
-def enclosing_loop(builder: Builder, name: str, counter: FrameRegister | None, equation: Equation) -> Iterator[None]:
+def enclosing_loop(
+    builder: ProgramBuilder, name: str, counter: FrameRegister | None, equation: Equation
+) -> Iterator[None]:
     """Context in which built steps belong to a loop. `counter` is None if no step needs the index of its iteration."""
     if counter is None:
         yield
@@ -42,7 +44,7 @@ def enclosing_loop(builder: Builder, name: str, counter: FrameRegister | None, e
     builder.enclosing_loops.pop()
 
 
-def build_trap(builder: Builder, block: Block, equation: Equation) -> None:
+def build_trap(builder: ProgramBuilder, block: JaxprValues, equation: Equation) -> None:
     """Build the steps of a trap: a branch that does nothing if the flag is 0, else calls a function that raises the
     error.
     """

@@ -15,7 +15,7 @@ import numpy as np
 
 from weft.base import dtypes
 from weft.compiler.program import tapes
-from weft.compiler.program.block import Block
+from weft.compiler.program.block import JaxprValues
 from weft.compiler.program.carry_order import readers_first
 from weft.compiler.program.checks import enclosing_loop
 from weft.compiler.program.ir import Branch, Count, Fill, FrameRegister, Loop, SetAddress, Slot, Step, While
@@ -28,11 +28,11 @@ from weft.primitives.control.scan import scan, sections
 from weft.primitives.control.while_loop import while_
 
 if TYPE_CHECKING:
-    from weft.compiler.program.build import Builder
+    from weft.compiler.program.build import ProgramBuilder
 
 
 @contextmanager
-def collect_steps(builder: Builder, token: object | None = None) -> Iterator[list[Step]]:
+def collect_steps(builder: ProgramBuilder, token: object | None = None) -> Iterator[list[Step]]:
     """Collect the steps built in this context in a list of their own; with a token, as the body of a loop."""
     steps: list[Step] = []
     before = builder.steps, builder.loop, builder.target
@@ -44,7 +44,12 @@ def collect_steps(builder: Builder, token: object | None = None) -> Iterator[lis
 
 
 def carries(
-    builder: Builder, block: Block, position: int, operands: Sequence[Any], results: Sequence[Any], read: Sequence[Slot]
+    builder: ProgramBuilder,
+    block: JaxprValues,
+    position: int,
+    operands: Sequence[Any],
+    results: Sequence[Any],
+    read: Sequence[Slot],
 ) -> list[Slot]:
     """Return a slot for each carry, initialised with its first value.
 
@@ -71,7 +76,7 @@ def carries(
 
 
 def build_body(
-    builder: Builder,
+    builder: ProgramBuilder,
     jaxpr: Jaxpr,
     inputs: Sequence[Slot],
     carried: Sequence[Slot],
@@ -84,7 +89,7 @@ def build_body(
     """
     held = {id(slot): v for v, slot in zip(jaxpr.invars, inputs, strict=True)}
     pairs = zip((held[id(slot)] for slot in carried), jaxpr.outvars, strict=False)
-    block = Block(readers_first(jaxpr, list(pairs)), owned=carried)
+    block = JaxprValues(readers_first(jaxpr, list(pairs)), owned=carried)
     for v, slot in zip(jaxpr.invars, inputs, strict=True):
         block.put(v, slot)
     for outvar, slot in zip(jaxpr.outvars, carried, strict=False):
@@ -94,13 +99,13 @@ def build_body(
     builder.copy_results(block, [*carried, *targets])
 
 
-def finish(builder: Builder, block: Block, results: Sequence[Any], slots: Sequence[Slot]) -> None:
+def finish(builder: ProgramBuilder, block: JaxprValues, results: Sequence[Any], slots: Sequence[Slot]) -> None:
     """Record the slots of a loop's results."""
     for v, slot in zip(results, slots, strict=True):
         builder.define(block, v, slot)
 
 
-def build_scan(builder: Builder, block: Block, position: int, equation: Equation) -> None:
+def build_scan(builder: ProgramBuilder, block: JaxprValues, position: int, equation: Equation) -> None:
     params = equation.params
     jaxpr, length = params["jaxpr"], params["length"]
     consts, carry, xs = sections(equation.invars, params["num_consts"], params["num_carry"])
@@ -129,28 +134,28 @@ def build_scan(builder: Builder, block: Block, position: int, equation: Equation
     builder.steps.append(Loop(counter, FrameRegister("bound"), length, params["reverse"], body, token, label="scan"))
 
 
-def _slice(builder: Builder, v: Any, base: Slot, counter: FrameRegister) -> Slot:
+def _slice(builder: ProgramBuilder, v: Any, base: Slot, counter: FrameRegister) -> Slot:
     """Return the slice of a scanned operand in this iteration."""
     if isinstance(v.aval, TapeType):
         return tapes.read_at(builder, v.aval, base, counter)
     return _slice_slot(builder, v, base, counter, written=False)
 
 
-def _target(builder: Builder, v: Any, base: Slot, counter: FrameRegister) -> Slot:
+def _target(builder: ProgramBuilder, v: Any, base: Slot, counter: FrameRegister) -> Slot:
     """Return the slot for the slice of a result in this iteration."""
     if isinstance(v.aval, TapeType):
         return builder.temporary(builder.size(v.aval))
     return _slice_slot(builder, v, base, counter, written=True)
 
 
-def _slice_slot(builder: Builder, v: Any, base: Slot, counter: FrameRegister, written: bool) -> Slot:
+def _slice_slot(builder: ProgramBuilder, v: Any, base: Slot, counter: FrameRegister, written: bool) -> Slot:
     size = builder.size(v.aval)
     slot = builder.slice_slot(base, size)
     builder.steps.append(SetAddress(slot, base, counter, size, written))
     return slot
 
 
-def build_repeat(builder: Builder, block: Block, position: int, equation: Equation) -> None:
+def build_repeat(builder: ProgramBuilder, block: JaxprValues, position: int, equation: Equation) -> None:
     params = equation.params
     jaxpr, constants = params["jaxpr"], params["nconsts"]
     count, *rest = equation.invars
@@ -167,7 +172,7 @@ def build_repeat(builder: Builder, block: Block, position: int, equation: Equati
     builder.steps.append(Loop(counter, FrameRegister("bound"), bound, params["reverse"], body, token, label="repeat"))
 
 
-def build_while(builder: Builder, block: Block, position: int, equation: Equation) -> None:
+def build_while(builder: ProgramBuilder, block: JaxprValues, position: int, equation: Equation) -> None:
     params = equation.params
     condition, body = params["cond_jaxpr"], params["body_jaxpr"]
     first, second = params["cond_nconsts"], params["body_nconsts"]
@@ -179,7 +184,7 @@ def build_while(builder: Builder, block: Block, position: int, equation: Equatio
     token = object()
     counter = FrameRegister("counter") if CHECK in equation.effects else None
     with collect_steps(builder, token) as test, enclosing_loop(builder, "while", counter, equation):
-        inner = Block(condition)
+        inner = JaxprValues(condition)
         for v, slot in zip(condition.invars, [*held_condition, *carried], strict=True):
             inner.put(v, slot)
         builder.fill(inner)
@@ -189,7 +194,7 @@ def build_while(builder: Builder, block: Block, position: int, equation: Equatio
     builder.steps.append(While(test, predicate, FrameRegister("test"), inner_steps, token, counter))
 
 
-def build_cond(builder: Builder, block: Block, position: int, equation: Equation) -> None:
+def build_cond(builder: ProgramBuilder, block: JaxprValues, position: int, equation: Equation) -> None:
     index, *operands = equation.invars
     which = builder.atom(block, index)
     slots = [builder.atom(block, a) for a in operands]
@@ -197,7 +202,7 @@ def build_cond(builder: Builder, block: Block, position: int, equation: Equation
     branches = []
     for branch in equation.params["branches"]:
         with collect_steps(builder) as steps:
-            inner = Block(branch)
+            inner = JaxprValues(branch)
             for v, slot in zip(branch.invars, slots, strict=True):
                 inner.put(v, slot)
             builder.fill(inner, results)
@@ -208,7 +213,7 @@ def build_cond(builder: Builder, block: Block, position: int, equation: Equation
 
 
 # Functions that build the steps of each primitive with sub-jaxprs.
-BUILDERS: dict[Any, Callable[[Builder, Block, int, Equation], None]] = {
+BUILDERS: dict[Any, Callable[[ProgramBuilder, JaxprValues, int, Equation], None]] = {
     cond: build_cond,
     repeat: build_repeat,
     scan: build_scan,

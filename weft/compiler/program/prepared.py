@@ -1,9 +1,9 @@
 """Programs for a class of sizes: built once with symbolic sizes, and evaluated with integers at concrete sizes.
 
-The ordinary `Builder` runs on a fused jaxpr with symbolic sizes, under `deciding`: its steps depend on the comparisons
-recorded there and on the classes of its kernels. So one `PreparedProgram` serves all sizes with the same kernels and
-the same answers. Preparing it for concrete sizes only evaluates a row of integers and plans memory; the steps are built
-at the first access (`ProgramAtSizes`).
+The ordinary `ProgramBuilder` runs on a fused jaxpr with symbolic sizes, under `deciding`: its steps depend on the
+comparisons recorded there and on the classes of its kernels. So one `PreparedProgram` serves all sizes with the same
+kernels and the same answers. Preparing it for concrete sizes only evaluates a row of integers and plans memory; the
+steps are built at the first access (`ProgramAtSizes`).
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from weft.compiler.fuse.fusion import is_fusion
 from weft.compiler.kernel.cost import grain_for
 from weft.compiler.kernel.ir import Kernel
 from weft.compiler.program.assign import Lifetimes, align, pack_offsets
-from weft.compiler.program.block import Block
-from weft.compiler.program.build import Builder
+from weft.compiler.program.block import JaxprValues
+from weft.compiler.program.build import ProgramBuilder
 from weft.compiler.program.emissions import Emissions, SizeClass, Sizes, get_emissions
 from weft.compiler.program.frame import CallFrame, first_own
 from weft.compiler.program.ir import Copy, Kind, Launch, Program, Slot, Step, byte_size
@@ -113,7 +113,7 @@ def _byte_sizes(fused: Jaxpr) -> list[Expression]:
     return [s for s in sizes if isinstance(s, Expression)]
 
 
-class _PreparedBuilder(Builder):
+class _PreparedBuilder(ProgramBuilder):
     """Builds steps whose sizes are expressions.
 
     `rows` has for each launch its class and its index in the emission of that class. `sizes_of_slots` maps constants
@@ -144,7 +144,7 @@ class _PreparedBuilder(Builder):
             self.steps.append(Launch(launch.kernel, slots, 0, label, (), count))
             self.rows.append(row)
 
-    def equation(self, block: Block, position: int, equation: Equation) -> None:
+    def equation(self, block: JaxprValues, position: int, equation: Equation) -> None:
         if is_fusion(equation) or equation.invars:
             super().equation(block, position, equation)
             return

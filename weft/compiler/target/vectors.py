@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from weft.base import dtypes
-from weft.compiler.kernel.interleaved import Group, groups
+from weft.compiler.kernel.interleaved import InterleavedGroup, groups
 from weft.compiler.kernel.ir import (
     Buffer,
     Compute,
@@ -119,14 +119,14 @@ class VectorLowering(Lowering):
         """Return whether a term of an index is defined already and equal in all lanes."""
         return isinstance(term, Variable) or (term in self.values and self.values[term].width == 1)
 
-    def load_group(self, group: Group) -> None:
+    def load_group(self, group: InterleavedGroup) -> None:
         """Load interleaved lanes for all loads of a group."""
         memory, access = self.access(group.buffer, group.index, safe=True)
         columns = memory.load_interleaved(access.base, group.stride, group.offsets, self.width, self.mask_of_lanes())
         for member, offset in zip(group.members, group.offsets, strict=True):
             self.values[member.result] = self.lanes(self.width).from_storage(columns[offset], group.buffer.dtype)
 
-    def store_group(self, group: Group) -> None:
+    def store_group(self, group: InterleavedGroup) -> None:
         """Store interleaved lanes for all stores of a group."""
         memory, access = self.access(group.buffer, group.index, safe=True)
         lanes = self.lanes(self.width)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from weft.base import dtypes
-from weft.compiler.patterns import Apply, Bound, Definitions, Operand, Pattern, either, literal, operands
+from weft.compiler.patterns import Apply, Bound, Definitions, OperandPattern, Pattern, either, literal, operands
 from weft.compiler.target.cuda.library.composites import is_literal, is_operation
 from weft.ir.jaxpr import Atom, Equation, Literal, Var
 from weft.ir.primitive import Primitive, lookup
@@ -133,7 +133,7 @@ class Number(Pattern):
         return is_literal(atom, self.value)
 
 
-class AnyVar(Operand):
+class AnyVar(OperandPattern):
     """Any value that is no literal, under a name."""
 
     def match(self, atom: Atom, definitions: Definitions, bound: Bound) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from weft.base.dataclass import dataclass
-from weft.compiler.fuse.cost import Reason
+from weft.compiler.fuse.cost import FusionReason
 from weft.compiler.fuse.fusion import fusion
 from weft.compiler.patterns import Definitions
 from weft.compiler.target.library_call import LibraryCall
@@ -42,7 +42,7 @@ class EquationGroup:
     def fusion(self) -> Equation:
         """Return the group as one fusion equation."""
         last = self.equations[-1]
-        reasons = (Reason("library", self.hero.primitive.name, str(self.routine), True),)
+        reasons = (FusionReason("library", self.hero.primitive.name, str(self.routine), True),)
         params = {
             "jaxpr": Jaxpr((), self.operands, self.results, self.equations),
             "kind": "library",
