@@ -66,7 +66,7 @@ _folders: list[str] = []
 
 
 def _set_environment() -> None:
-    """Processes of one run share their machine code, and nothing with other runs.
+    """Set variables so that processes of one run share their machine code, and nothing with other runs.
 
     Weft reads the variables when it is imported, which conftest.py of a folder may do. It is imported after this one.
     """
@@ -103,7 +103,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _hear_interrupts() -> None:
-    """Tests interrupt programs that would never end. Processes that a shell starts in the background ignore that."""
+    """Let tests interrupt endless programs, which processes that a shell starts in the background ignore."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -1,4 +1,4 @@
-"""A plugin of pytest that appends the outcome of each test to a file, so that a run that is cut short is not lost.
+"""Plugin of pytest that appends the outcome of each test to a file, so that a run that is cut short is not lost.
 
 WEFT_OUTCOMES names the file; WEFT_OUTCOMES_PART=3 runs every third test only, chosen by name, for a quick look, and
 WEFT_OUTCOMES_OFFSET=1 or 2 the two other thirds.

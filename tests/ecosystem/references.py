@@ -1,4 +1,4 @@
-"""The numbers that the programs give on JAX, in references.json.
+"""Numbers that the programs give on JAX, in references.json.
 
 python -m tests.ecosystem.references            run all of them on the installed JAX and write the file
 python -m tests.ecosystem.references NAME ...   only these
@@ -19,13 +19,13 @@ Numbers = dict[str, list[float]]
 
 
 def command_of(name: str, *options: str, on_weft: bool) -> list[str]:
-    """The command that runs a program in a process of its own, under Weft or under JAX."""
+    """Return the command that runs a program in a process of its own, under Weft or under JAX."""
     prefix = ["-m", "weft.as_jax"] if on_weft else []
     return [sys.executable, "-W", "ignore", *prefix, "-m", "tests.ecosystem.run", name, *options]
 
 
 def run_program(name: str, *options: str, on_weft: bool) -> dict[str, list[float]]:
-    """What a program prints, run in a process of its own under Weft or under JAX."""
+    """Return the output of a program, run in a process of its own under Weft or under JAX."""
     command = command_of(name, *options, on_weft=on_weft)
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode:

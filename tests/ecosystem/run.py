@@ -36,7 +36,7 @@ def serve_times(program: Any, warm: float) -> None:
 
 
 def _run_steps(step: Callable[[], Any], seconds: float) -> int:
-    """How many steps ran, the last of them to its end."""
+    """Run steps to their end; return their number."""
     count, end = 0, time.perf_counter() + seconds
     while count == 0 or time.perf_counter() < end:
         last = step()
@@ -46,7 +46,7 @@ def _run_steps(step: Callable[[], Any], seconds: float) -> int:
 
 
 def _first_leaf(value: Any) -> Any:
-    """A number that depends on the step, to wait for."""
+    """Return a number that depends on the step, to wait for."""
     return value.ravel()[0] if hasattr(value, "ravel") else value
 
 

@@ -28,7 +28,7 @@ FOLDER = ROOT / "build" / "suites"
 
 
 class Suite(NamedTuple):
-    """Where a library's tests are in its source distribution."""
+    """Location of a library's tests in its source distribution."""
 
     package: str
     pattern: str
@@ -56,7 +56,7 @@ SUITES = {
 
 
 def source_of(package: str) -> pathlib.Path:
-    """The unpacked source distribution of the installed version, downloaded if it is not there."""
+    """Return the unpacked source distribution of the installed version, downloaded if it is not there."""
     version = importlib.metadata.version(package)
     folder = FOLDER / "sources"
     unpacked = folder / f"{package.replace('-', '_')}-{version}"
@@ -103,7 +103,7 @@ def run_file(
 
 
 def read_outcomes(path: pathlib.Path) -> dict[str, dict[str, str]]:
-    """The last outcome of each test."""
+    """Return the last outcome of each test."""
     if not path.exists():
         return {}
     records = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]

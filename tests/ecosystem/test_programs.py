@@ -16,7 +16,7 @@ USUAL = {"rtol": 2e-4, "atol": 2e-4}
 
 
 def tolerance(program: str) -> dict[str, float]:
-    """How near its numbers are to JAX's: as the program says under TOLERANCE. It is read, not imported."""
+    """Return the tolerance of a program's numbers, as the program says under TOLERANCE. It is read, not imported."""
     path = pathlib.Path(__file__).parent / "programs" / f"{program}.py"
     for statement in ast.parse(path.read_text(encoding="utf-8")).body:
         match statement:

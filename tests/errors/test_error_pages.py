@@ -1,4 +1,4 @@
-"""The docstring of every error class is its page. The wrong code of the page raises the error, the right code runs.
+"""Docstring of every error class is its page. The wrong code of the page raises the error, the right code runs.
 
 `python tests/errors/test_error_pages.py` (or `make pages`) writes the pages to docs/errors/.
 """
@@ -67,7 +67,7 @@ BUILTIN_BASES = {
 
 
 class Page(NamedTuple):
-    """The parts of an error class's docstring."""
+    """Parts of an error class's docstring."""
 
     summary: str
     cause: str

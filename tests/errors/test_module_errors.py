@@ -157,7 +157,7 @@ def count(x: Any) -> Any:
 
 
 def reused() -> Any:
-    """A module of the first run is called in the second, beside one that has its path."""
+    """Call a module of the first run in the second, beside one that has its path."""
     saved: list[Any] = []
     make = lambda x: saved.append(hk.Linear(4)) or saved[0](x)
     hk.transform(make).init(KEY, X)
@@ -347,7 +347,7 @@ def test_the_suggested_fixes_work() -> None:
         return lax.scan(step, 0.0, (hk.next_rng_keys(2), x))[1]
 
     def by_state(x: Any) -> Any:
-        """The state of the sequence goes through the loop by hand."""
+        """Pass the state of the sequence through the loop by hand."""
 
         def step(state: Any, row: Any) -> Any:
             hk.replace_rng_sequence_state(state)

@@ -1,5 +1,5 @@
-"""What users read who make the usual mistakes with meshes and shardings: what is wrong, what was received, and what to
-write, with what it sends."""
+"""Messages for the usual mistakes with meshes and shardings: the fault, what was received, and what to write, with the
+bytes it sends."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ X = wnp.ones(3)
 
 
 def own_error(x: Any) -> Any:
-    """A mistake of the user's that Weft knows nothing of."""
+    """Make a mistake outside of Weft."""
     return {}["missing"]
 
 
@@ -77,7 +77,7 @@ WAYS: dict[str, Callable[[Callable[[Any], Any]], Any]] = {
 
 
 def names_shown(error: BaseException) -> list[str]:
-    """The functions in the traceback of an error, after a check that none of them is Weft's."""
+    """Return the functions in the traceback of an error, after a check that none of them is Weft's."""
     entries = traceback.extract_tb(error.__traceback__)
     assert not [entry for entry in entries if is_own(entry.filename)], "".join(traceback.format_tb(error.__traceback__))
     return [entry.name for entry in entries]
@@ -274,7 +274,7 @@ def test_uncaught_errors() -> None:
 
 
 class Shell:
-    """The part of IPython's shell that shows errors of cells."""
+    """Part of IPython's shell that shows errors of cells."""
 
     def __init__(self) -> None:
         self.custom_exceptions: tuple[type[BaseException], ...] = ()

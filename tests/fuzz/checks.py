@@ -192,7 +192,7 @@ def run(executable: Executable, case: Case) -> list[np.ndarray]:
 
 
 def work_of(executable: Executable) -> int:
-    """Iterations of all kernels, if each runs once; loops count for more."""
+    """Count the iterations of all kernels, if each runs once; loops count for more."""
     total = 0
     for step in executable.program.all_steps():
         if isinstance(step, Launch):

@@ -93,7 +93,7 @@ def accepted_and_returned(primitive: Primitive) -> tuple[frozenset[str], frozens
 
 @functools.cache
 def possible_pairs() -> frozenset[tuple[str, str]]:
-    """Producer and consumer, of all primitives that can be neighbours."""
+    """Return pairs of producer and consumer, of all primitives that can be neighbours."""
     with weft.enable_x64(True):
         primitives = {p.name: accepted_and_returned(p) for p in countable()}
     return frozenset(

@@ -47,7 +47,7 @@ class Program:
             yield
 
     def function(self, names: dict[str, Any] | None = None) -> Callable[..., Any]:
-        """`main`, over the modules of Weft or of another library (see `namespace`)."""
+        """Return `main`, over the modules of Weft or of another library (see `namespace`)."""
         found = dict(NAMES if names is None else names)
         exec(compile(self.text, f"<program of seed {self.seed}>", "exec"), found)
         return found["main"]

@@ -252,7 +252,7 @@ def draw_axes(rng: random.Random, axes: Sequence[str]) -> Axes:
 
 
 def draw_body(rng: random.Random, arguments: Sequence[Value], sizes: dict[str, int], count: int) -> Body:
-    """Steps that fit the arguments."""
+    """Draw steps that fit the arguments."""
     steps: list[Step] = []
     values = list(arguments)
     while len(steps) < count:

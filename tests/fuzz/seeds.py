@@ -15,7 +15,7 @@ Check = Callable[[int], str]
 
 
 def prepare() -> None:
-    """Settings of every process that checks seeds."""
+    """Apply the settings of every process that checks seeds."""
     weft.config.update("num_cpu_devices", 8)
     weft.config.update("compilation_cache", False)
 

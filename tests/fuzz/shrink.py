@@ -150,7 +150,7 @@ def zeros(v: Var) -> Equation:
 
 
 def smaller_equations(equation: Equation) -> Iterator[list[Equation]]:
-    """Replacements of an equation with sub-jaxprs: the inlined sub-jaxpr, or smaller sub-jaxprs."""
+    """Yield replacements of an equation with sub-jaxprs: the inlined sub-jaxpr, or smaller sub-jaxprs."""
     for name, value in equation.params.items():
         programs = value if isinstance(value, tuple) else (value,)
         if not programs or not all(isinstance(p, Jaxpr) for p in programs):

@@ -42,7 +42,7 @@ REDUCTIONS = ("reduce_sum", "reduce_sum", "reduce_max", "reduce_min", "reduce_pr
 
 
 def chain(draw: Draw) -> None:
-    """Data movement, arithmetic, data movement, a reduction: each on the result of the one before."""
+    """Draw data movement, arithmetic, data movement and a reduction, each on the result of the one before."""
     focus, done = draw.focus, 0
     moved = [MOVEMENT[draw.below(len(MOVEMENT))] for _ in range(draw.between(1, 3))]
     again = [MOVEMENT[draw.below(len(MOVEMENT))] for _ in range(draw.between(1, 3))]

@@ -87,7 +87,7 @@ def units_apart(found: np.ndarray, exact: np.ndarray) -> np.ndarray:
 
 
 def near_overflow(found: np.ndarray, exact: np.ndarray, info: Any) -> np.ndarray:
-    """Rounding up to infinity is one unit when the exact value is about the largest number."""
+    """Count rounding up to infinity as one unit when the exact value is about the largest number."""
     with np.errstate(all="ignore"):
         close = (np.abs(exact) > float(info.max) * (1 - 2.0 ** (2 - info.nmant))) & (
             np.abs(exact) < float(info.max) * (1 + 2.0 ** (2 - info.nmant))

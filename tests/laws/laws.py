@@ -41,7 +41,7 @@ def numbers(value: Any) -> np.ndarray:
 
 
 def assert_close(actual: Any, expected: Any, tolerance: float | None = None, what: str = "") -> None:
-    """Same shape, dtype and (exactly for integers, else nearly) numbers."""
+    """Assert equal shapes, dtypes and (exactly for integers, else nearly) numbers."""
     actual, expected = numbers(actual), numbers(expected)
     assert actual.shape == expected.shape, f"{what}: shape {actual.shape}, expected {expected.shape}"
     assert actual.dtype == expected.dtype, f"{what}: dtype {actual.dtype}, expected {expected.dtype}"

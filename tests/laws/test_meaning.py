@@ -70,7 +70,7 @@ SIZE_PARAMETERS = ("limit_indices", "new_sizes", "shape", "sizes", "slice_sizes"
 
 
 def with_symbol(case: Case, size: int, dimension: Symbol, parameters: bool) -> list[ArrayType]:
-    """Result types with one size of the operands (and of parameters that are shapes) replaced by a symbol."""
+    """Return result types with one size of the operands (and of parameters that are shapes) replaced by a symbol."""
 
     def replaced(shape: tuple[Any, ...]) -> tuple[Any, ...]:
         return tuple(dimension if d == size else d for d in shape)
@@ -173,7 +173,7 @@ def check_emit_matches_eval(case: Case) -> None:
 
 
 def check_combine_reduces_to_eval(case: Case) -> None:
-    """Combining the elements one by one, starting from the identity element, computes the reduction."""
+    """Check that combining elements one by one, from the identity element, computes the reduction."""
     reduction: Any = case.primitive
     axes = case.params["axes"]
     array = case.arrays[0]

@@ -47,7 +47,7 @@ MODULES = {
 
 
 def namespace(library: str) -> dict[str, Any]:
-    """What the names in a row mean for one library."""
+    """Return the meaning of the names in a row for one library."""
     modules = {short: importlib.import_module(f"{library}.{long}") for short, long in MODULES.items()}
     return {**modules, "lib": LIBRARIES[library], "onp": onp}
 
@@ -56,7 +56,7 @@ NAMESPACES = {library: namespace(library) for library in LIBRARIES}
 
 
 def some_inputs(seed: int) -> dict[str, onp.ndarray]:
-    """The arguments rows may name, small, with no ties and nothing on the kink of a function."""
+    """Return the arguments that rows may name: small, without ties, and away from kinks of functions."""
     rng = onp.random.default_rng(seed)
 
     def floats(*shape: int) -> onp.ndarray:
@@ -107,7 +107,7 @@ OTHERS = some_inputs(1)
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """A text, the arguments it names, and what is checked besides its value."""
+    """Text, the arguments it names, and what is checked besides its value."""
 
     text: str
     arguments: tuple[str, ...]
@@ -122,12 +122,12 @@ class Row:
 
 
 def lines(text: str) -> list[str]:
-    """The rows of a text, one a line."""
+    """Return the rows of a text, one a line."""
     return [line for line in text.splitlines() if line]
 
 
 def calls(module: str, names: str, *arguments: str) -> list[str]:
-    """A row for each of the names (separated by blanks) with each of the argument lists."""
+    """Return a row for each of the names (separated by blanks) with each of the argument lists."""
     return [f"{module}.{name}({argument})" for name in names.split() for argument in arguments]
 
 
@@ -139,7 +139,7 @@ def rows(
     rtol: float = 2e-5,
     weak: bool = True,
 ) -> list[Any]:
-    """One test parameter for each text; a text may not occur twice in a table."""
+    """Return one test parameter for each text; a text may not occur twice in a table."""
     assert len(set(texts)) == len(texts), sorted({text for text in texts if texts.count(text) > 1})
     found = []
     for text in texts:
@@ -204,7 +204,8 @@ def _assert_same_array(ours: Any, theirs: Any, rtol: float, weak: bool, path: st
 
 
 def projection(library: str, row: Row, values: tuple[Any, ...]) -> tuple[Callable[..., Any], tuple[int, ...]]:
-    """A scalar function of the row's results with fixed random weights, and which arguments are differentiable."""
+    """Return a scalar function of the row's results with fixed random weights, and which arguments are
+    differentiable."""
     function, lib = row.function(library), LIBRARIES[library]
 
     def scalar(*args: Any) -> Any:

@@ -23,7 +23,7 @@ HAIKU = {"weft": weft.haiku, "jax": haiku}
 
 
 def namespace(library: str) -> dict[str, Any]:
-    """What the names in a row mean for one library."""
+    """Return the meaning of the names in a row for one library."""
     modules = {short: importlib.import_module(f"{library}.{long}") for short, long in
                {"np": "numpy", "nn": "nn", "lax": "lax", "random": "random"}.items()}  # fmt: skip
     return {"hk": HAIKU[library], "lib": LIBRARIES[library], "onp": onp, **modules}
@@ -80,7 +80,7 @@ def values(text: str) -> list[onp.ndarray]:
 
 
 def as_numpy(tree: Any) -> Any:
-    """A tree of either library as plain containers of NumPy arrays; keys as their data."""
+    """Return a tree of either library as plain containers of NumPy arrays; keys as their data."""
 
     def convert(leaf: Any) -> Any:
         if "key<" in str(getattr(leaf, "dtype", "")):

@@ -94,7 +94,7 @@ SAME = [
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """A function of `x` as text, and whether it is compiled."""
+    """Function of `x` as text, and whether it is compiled."""
 
     seed: int
     text: str
@@ -132,7 +132,7 @@ def draw(seed: int) -> Program:
 
 
 def helpers(hk: Any, np: Any, lib: Any) -> dict[str, Any]:
-    """What the texts use beside the library itself."""
+    """Return what the texts use beside the library itself."""
 
     class Count(hk.Module):  # type: ignore[misc, name-defined]
         def __call__(self, x: Any) -> Any:

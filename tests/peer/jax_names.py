@@ -1,4 +1,4 @@
-"""The public names of the installed JAX by module and kind; with --write they replace those of the manifest.
+"""Public names of the installed JAX by module and kind; with --write they replace those of the manifest.
 
 python -m tests.peer.jax_names            what the manifest lacks and what it has too much
 python -m tests.peer.jax_names --write    the manifest with the names of this JAX; what people wrote in it stays
@@ -28,7 +28,7 @@ IMPLEMENTATIONS = ("jax.experimental.", "jax.example_libraries.")
 
 
 def public_names(manifest: Manifest) -> Names:
-    """{module: {name: kind}} of every public module of JAX that can be imported and that is not refused as a whole."""
+    """Return {module: {name: kind}} of every public module of JAX that can be imported and is not refused."""
     found: Names = {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -41,7 +41,7 @@ def public_names(manifest: Manifest) -> Names:
 
 
 def _exported(module: types.ModuleType) -> set[str]:
-    """The names that a module's source defines or exports, and its submodules that are loaded."""
+    """Return the names that a module's source defines or exports, and its submodules that are loaded."""
     exports = not module.__name__.startswith(IMPLEMENTATIONS)
     names = {*_bound(ast.parse(inspect.getsource(module)), exports), *getattr(module, "__all__", ())}
     names |= {info.name for info in pkgutil.iter_modules(getattr(module, "__path__", []))}
@@ -72,7 +72,7 @@ def _bound(node: ast.AST, exports: bool) -> Iterator[str]:
 
 
 def _kind(module: types.ModuleType, name: str) -> str:
-    """One of `KINDS`; empty for what is not JAX's own, such as a module of another library."""
+    """Return one of `KINDS`; empty for objects of other libraries, such as a module."""
     value: Any = getattr(module, name)
     if isinstance(value, types.ModuleType):
         full = f"{module.__name__}.{name}"
@@ -87,7 +87,7 @@ def _kind(module: types.ModuleType, name: str) -> str:
 
 
 def differences(manifest: Manifest, names: Names) -> list[str]:
-    """What is in one and not in the other, a line each."""
+    """Return a line for each difference."""
     lines = []
     for module in sorted(set(names) | {name for name, entry in manifest.modules.items() if not entry.is_private}):
         listed = manifest.modules[module].names if module in manifest.modules else {}

@@ -66,7 +66,7 @@ ELSEWHERE = {
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """A call of a loss as text, the kinds and shape of its arguments, and how it runs."""
+    """Call of a loss as text, the kinds and shape of its arguments, and how it runs."""
 
     seed: int
     text: str

@@ -269,7 +269,7 @@ def vmap_along_a_mesh_axis(j: Any) -> Any:
 
 @program
 def gradients_in_the_body(j: Any) -> Any:
-    """Data parallel training, all of it inside."""
+    """Train data parallel, all of it inside."""
     mesh = mesh_of(j, 8)
 
     def step(w: Any, x: Any, y: Any) -> Any:

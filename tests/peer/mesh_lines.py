@@ -37,7 +37,7 @@ def answers(lib: Any, lines: Sequence[str], names: dict[str, Any]) -> list[Any]:
 
 
 def from_jax(file: str) -> list[Any]:
-    """What the file prints, run as a program: JAX's answers."""
+    """Return the output of the file, run as a program: JAX's answers."""
     environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=8", "JAX_PLATFORMS": "cpu"}
     environment["PYTHONPATH"] = os.pathsep.join(sys.path)
     done = subprocess.run([sys.executable, file], env=environment, capture_output=True, text=True, check=False)
@@ -47,12 +47,12 @@ def from_jax(file: str) -> list[Any]:
 
 @functools.cache
 def answers_of(file: str, find: Callable[[Any], list[Any]]) -> tuple[list[Any], list[Any]]:
-    """The answers of both libraries, JAX's first: `find` evaluates lines with one, `file` prints JAX's."""
+    """Return the answers of both libraries, JAX's first: `find` evaluates lines with one, `file` prints JAX's."""
     return from_jax(file), find(weft)
 
 
 def same_as_jax(file: str, lines: Sequence[str], find: Callable[[Any], list[Any]]) -> Callable[[int], None]:
-    """A test of each line: both libraries answer the same."""
+    """Make a test of each line: both libraries answer the same."""
 
     @pytest.mark.parametrize("line", range(len(lines)), ids=lines)
     def test_as_jax_says(line: int) -> None:

@@ -18,7 +18,7 @@ def program(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def mesh_of(j: Any, *shape: int, names: str = "xyz") -> Any:
-    """A mesh of as many of the devices as it needs."""
+    """Make a mesh of as many of the devices as it needs."""
     count = int(onp.prod(shape))
     devices = onp.array(j.lib.devices()[:count]).reshape(shape)
     return j.lib.sharding.Mesh(devices, tuple(names[: len(shape)]))
@@ -37,7 +37,7 @@ def floats(*shape: int, seed: int = 0) -> onp.ndarray:
 
 @program
 def matmul_2d(j: Any) -> Any:
-    """The first page of every tutorial."""
+    """Run the first page of every tutorial."""
     mesh = mesh_of(j, 4, 2)
     a = j.lib.device_put(floats(16, 8), named(j, mesh, "x", "y"))
     b = j.lib.device_put(floats(8, 24), named(j, mesh, "y", None))

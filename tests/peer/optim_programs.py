@@ -124,7 +124,7 @@ del TREES["empty"]["more"]
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """An optimizer as text, the parameters it steps, and how it is run."""
+    """Optimizer as text, the parameters it steps, and how it is run."""
 
     seed: int
     text: str
@@ -229,7 +229,7 @@ def arrays(tree: str, dtype: str, seed: int, batch: tuple[int, ...] = ()) -> Any
 
 
 def mask_of(tree: str) -> Any:
-    """A mask of alternating booleans."""
+    """Return a mask of alternating booleans."""
     count = iter(range(100))
     return jax.tree.map(lambda _: next(count) % 2 == 0, TREES[tree], is_leaf=_is_shape)
 
@@ -286,17 +286,17 @@ def run(side: str, program: Program) -> Any:
 
 
 def kinds(lib: Any, state: Any) -> list[str]:
-    """The shapes and dtypes of a state."""
+    """Return the shapes and dtypes of a state."""
     return [f"{leaf.dtype}{leaf.shape}" if hasattr(leaf, "dtype") else "number" for leaf in lib.tree.leaves(state)]
 
 
 def wide(array: Any) -> Any:
-    """An array in double precision."""
+    """Return an array in double precision."""
     return array.astype(onp.complex128 if array.dtype.kind == "c" else onp.float64)
 
 
 def difference(program: Program) -> str | None:
-    """What Weft does otherwise than Optax, as a text; None where they agree or Optax has no answer."""
+    """Describe where Weft differs from Optax; None where they agree or Optax has no answer."""
     try:
         theirs, their_first, their_last = run("optax", program)
     except Exception:

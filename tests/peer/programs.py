@@ -8,7 +8,7 @@ from typing import Any
 def adam(
     step: int, params: Any, gradients: Any, state: Any, tree_map: Any, xnp: Any, rate: float = 1e-2
 ) -> tuple[Any, Any]:
-    """One hand-written Adam step; `state` is the pair of running moments."""
+    """Take one hand-written Adam step; `state` is the pair of running moments."""
     first, second = state
     first = tree_map(lambda m, g: 0.9 * m + 0.1 * g, first, gradients)
     second = tree_map(lambda v, g: 0.999 * v + 0.001 * g * g, second, gradients)
@@ -34,7 +34,7 @@ def cnn_loss(lib: Any, params: Any, images: Any, labels: Any) -> Any:
 
 
 def transformer_loss(lib: Any, params: Any, tokens: Any) -> Any:
-    """A decoder of two blocks on tokens, next-token cross entropy."""
+    """Compute the next-token cross entropy of a decoder of two blocks."""
     lax, xnp, nn = lib.lax, lib.numpy, lib.nn
 
     def norm(x: Any, scale: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The manifest of JAX's names against the JAX that is installed: nothing is missing, and nothing is invented."""
+"""Manifest of JAX's names against the JAX that is installed: nothing is missing, and nothing is invented."""
 
 from __future__ import annotations
 

@@ -184,7 +184,7 @@ def test_datasets_as_in_keras(tmp_path: pathlib.Path, monkeypatch: pytest.Monkey
 
 
 def sources() -> dict[str, Any]:
-    """The same batches of 8 rows from many kinds of data."""
+    """Return the same batches of 8 rows from many kinds of data."""
     x = np.random.default_rng(0).normal(size=(30, 3)).astype(np.float32)
     y = x.sum(1, keepdims=True)
     batches = [(x[i : i + 8], y[i : i + 8]) for i in range(0, 30, 8)]

@@ -1,5 +1,5 @@
-"""Where results are put, and whether they are committed: the same lines with both libraries on four CPU devices, each
-in a process of its own."""
+"""Devices of results, and whether they are committed: the same lines with both libraries on four CPU devices, each in a
+process of its own."""
 
 from __future__ import annotations
 

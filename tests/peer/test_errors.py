@@ -325,7 +325,7 @@ FAMILIES = (
 
 
 def outcome(library: str, text: str) -> BaseException | None:
-    """The exception that a row raises, or None."""
+    """Return the exception that a row raises, or None."""
     lib = {"weft": weft, "jax": jax}[library]
     names = {name: lib.numpy.asarray(value) for name, value in INPUTS.items()}
     try:

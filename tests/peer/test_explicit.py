@@ -135,7 +135,7 @@ LINES = [
 
 
 def names_of(lib: Any) -> dict[str, Any]:
-    """The names of the lines."""
+    """Return the names of the lines."""
     s, P = lib.sharding, lib.sharding.PartitionSpec
     mesh = lib.make_mesh((4, 2), ("x", "y"), (s.AxisType.Explicit,) * 2)
     N = lambda *entries: s.NamedSharding(mesh, P(*entries))

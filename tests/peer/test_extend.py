@@ -10,7 +10,7 @@ X = np.linspace(-1.0, 1.0, 6, dtype=np.float32).reshape(2, 3)
 
 
 def library(name):
-    """What a library that extends JAX imports, of JAX or of Weft."""
+    """Import what a library that extends JAX imports, of JAX or of Weft."""
     module = lambda path: importlib.import_module(f"{name}{path}")
     return types.SimpleNamespace(
         top=module(""),
@@ -29,7 +29,7 @@ def library(name):
 
 
 def squared_norm(lib):
-    """A primitive with all its rules: sum of squares over one axis, times a parameter."""
+    """Make a primitive with all its rules: sum of squares over one axis, times a parameter."""
     p = lib.ext.Primitive("squared_norm")
     computed = lambda x, *, axis, scale: (x * x).sum(axis) * scale
     p.def_impl(computed)

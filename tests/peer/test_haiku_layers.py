@@ -130,7 +130,7 @@ ROWS = [
 
 
 def result(library: str, text: str) -> dict[str, Any]:
-    """All results of a row: of `init`, of `apply`, and gradients of a weighted sum of the latter."""
+    """Return all results of a row: of `init`, of `apply`, and gradients of a weighted sum of the latter."""
     lib = LIBRARIES[library]
     init, apply = transformed(text, library)
     inputs = values(text)

@@ -1,4 +1,4 @@
-"""How arguments and results of jitted functions are split, and constraints: the same lines with both libraries on eight
+"""Shardings of arguments and results of jitted functions, and constraints: the same lines with both libraries on eight
 CPU devices, JAX in a process of its own."""
 
 from __future__ import annotations

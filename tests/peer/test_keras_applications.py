@@ -40,7 +40,7 @@ RUN = {"MobileNetV2", "MobileNetV3Small", "EfficientNetV2B0"}
 
 
 def both(name: str) -> tuple[Any, Any]:
-    """An architecture of Keras, and ours."""
+    """Return an architecture of Keras, and ours."""
     keras.utils.clear_session()
     ours.backend.clear_session()
     theirs = getattr(keras.applications, name)(**MODELS[name])
@@ -66,7 +66,7 @@ def test_results_of_larger_architectures(name: str) -> None:
 
 
 def same_results(theirs: Any, mine: Any) -> None:
-    """Asserts that two networks with the same weights compute the same."""
+    """Assert that two networks with the same weights compute the same."""
     generator = np.random.default_rng(0)
     values = [np.asarray(w.value) for w in theirs.weights]
     # Statistics of a network that has seen data: means and variances that are not the first ones.

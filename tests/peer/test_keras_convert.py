@@ -23,7 +23,7 @@ layers = keras.layers
 
 
 class Case(NamedTuple):
-    """A layer, the shape of its input, a module of PyTorch on inputs with channels first, and one of Flax."""
+    """Layer, the shape of its input, a module of PyTorch on inputs with channels first, and one of Flax."""
 
     layer: Callable[[], Any]
     shape: tuple[int, ...]
@@ -79,7 +79,7 @@ def built(case: Case) -> tuple[Any, np.ndarray]:
 
 
 def assert_back(model: Any, back: Callable[[], None]) -> None:
-    """A model whose weights were cleared has them again."""
+    """Assert that a model whose weights were cleared has them again."""
     before = model.get_weights()
     model.set_weights([np.zeros_like(weight) for weight in before])
     back()

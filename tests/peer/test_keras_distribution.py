@@ -20,7 +20,7 @@ SHAPES = {"kernel": (8, 4), "bias": (4,), "scale": (3, 4, 5)}
 
 
 def described(library: Any) -> dict[str, Any]:
-    """What the distributions of a library say, as plain data."""
+    """Return the distributions of a library as plain data."""
     module = library.distribution
     grid = module.DeviceMesh((2, 2), ("batch", "model"), NAMES)
     line = module.DeviceMesh((4,), ("batch",), NAMES)

@@ -187,7 +187,7 @@ MODELS = [
 
 
 def both(build):
-    """The model of each library, with the weights of Keras."""
+    """Return the model of each library, with the weights of Keras."""
     peer.utils.clear_session()
     theirs, arguments = build(peer)
     ours, _ = build(keras)

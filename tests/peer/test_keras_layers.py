@@ -44,7 +44,7 @@ def close(found: Any, expected: Any, limit: float) -> None:
 
 
 def built(row: Row, training: bool) -> tuple[Any, Any]:
-    """Both layers with the same weights, which are not those of initializers that return constants."""
+    """Return both layers with equal weights, which differ from those of initializers that return constants."""
     layers = []
     for library, own in ((weft.keras, weft), (keras, jax)):
         library.backend.clear_session()  # names are counted from the start, whatever other tests have built

@@ -39,7 +39,7 @@ def find(module: Any, name: str) -> Any:
 
 
 def as_arrays(value: Any) -> Any:
-    """Lists of numbers as arrays: some operations of Keras take no lists."""
+    """Convert lists of numbers to arrays: some operations of Keras take no lists."""
     numbers = isinstance(value, list) and not any(isinstance(v, (np.ndarray, tuple)) for v in value)
     return np.asarray(value) if numbers else value
 

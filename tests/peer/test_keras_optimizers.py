@@ -91,7 +91,7 @@ def library_constraint(value: Any) -> Any:
 
 
 def apply(theirs: Any, grads: Any, weights: Any) -> None:
-    """A step of Keras; that of a LossScaleOptimizer is a function only."""
+    """Take a step of Keras; that of a LossScaleOptimizer is a function only."""
     if not isinstance(theirs, keras.optimizers.LossScaleOptimizer):
         theirs.apply(grads, weights)
         return

@@ -1,4 +1,4 @@
-"""A few random Keras programs beside Keras 3; `python -m tests.peer.keras_programs` runs many."""
+"""Few random Keras programs beside Keras 3; `python -m tests.peer.keras_programs` runs many."""
 
 from __future__ import annotations
 

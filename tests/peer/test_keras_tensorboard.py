@@ -1,4 +1,4 @@
-"""What the callback TensorBoard writes, read by TensorBoard."""
+"""Files of the callback TensorBoard, read by TensorBoard."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ pytestmark = pytest.mark.peer
 
 
 def opened(folder: pathlib.Path) -> Any:
-    """All events of a run."""
+    """Return all events of a run."""
     found = reader.EventAccumulator(str(folder), size_guidance=dict.fromkeys(reader.DEFAULT_SIZE_GUIDANCE, 0))
     return found.Reload()
 
 
 def numbers(run: Any, tag: str) -> list[Any]:
-    """The values of a tag, whether they are plain or tensors."""
+    """Return the values of a tag, whether they are plain or tensors."""
     if tag in run.Tags()["scalars"]:
         return [event.value for event in run.Scalars(tag)]
     return [tensor_util.make_ndarray(event.tensor_proto) for event in run.Tensors(tag)]

@@ -1,4 +1,4 @@
-"""Where Weft differs from JAX on purpose: each row still differs, and its reason is written next to it."""
+"""Deliberate differences from JAX: each row still differs, and its reason is written next to it."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ KNOWN_DIFFERENCES = {
 
 
 def outcome(library: str, text: str) -> Any:
-    """The value of a row, or the class of what it raises."""
+    """Return the value of a row, or the class of the error it raises."""
     lib = {"weft": weft, "jax": jax}[library]
     names = {name: lib.numpy.asarray(value) for name, value in INPUTS.items()}
     try:

@@ -147,7 +147,7 @@ def parse(row: str) -> tuple[str, str]:
 
 
 def carried(tree: Any) -> Any:
-    """A tree of JAX arrays as one of Weft's, by NumPy."""
+    """Convert a tree of JAX arrays to one of Weft's, by NumPy."""
     return jax.tree.map(lambda leaf: weft.numpy.asarray(onp.asarray(leaf)), tree)
 
 

@@ -21,7 +21,7 @@ SEEDS = [seed for seed in range(80) if program(seed).way != "export"]
 
 @pytest.fixture(scope="module")
 def peers(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Any]:
-    """What JAX returns for each seed; the text of an error where it raises one."""
+    """Return JAX's results for each seed; the text of an error where it raises one."""
     file = tmp_path_factory.mktemp("jax") / "answers.pickle"
     environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=8", "JAX_PLATFORMS": "cpu"}
     environment["PYTHONPATH"] = os.pathsep.join(sys.path)

@@ -23,7 +23,7 @@ ROUGH = {"dtypes": 0.02}
 
 
 def namespace(library: str) -> types.SimpleNamespace:
-    """The modules of one library."""
+    """Return the modules of one library."""
     if library == "jax":
         import flax.linen as linen
         import haiku
@@ -45,14 +45,14 @@ def namespace(library: str) -> types.SimpleNamespace:
 
 
 def answer(name: str, modules: types.SimpleNamespace) -> Any:
-    """The leaves of what a program returns: arrays, and texts of what is none."""
+    """Return the leaves of a program's result: arrays, and texts of other values."""
     leaves = modules.lib.tree.leaves(PROGRAMS[name](modules))
     return [x if isinstance(x, str) else onp.asarray(x) for x in leaves]
 
 
 @pytest.fixture(scope="module")
 def peers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What JAX returns for all of them; the text of an error where it raises one."""
+    """Return JAX's results for all of them; the text of an error where it raises one."""
     file = tmp_path_factory.mktemp("jax") / "answers.pickle"
     environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=8", "JAX_PLATFORMS": "cpu"}
     environment["PYTHONPATH"] = os.pathsep.join(sys.path)

@@ -106,7 +106,7 @@ def rosenbrock(xnp: Any) -> Any:
 
 
 def minimize(lib: Any, library: Any, xnp: Any, make: Any, steps: int) -> tuple[Any, Any]:
-    """The values along the way and the last state."""
+    """Return the values along the way and the last state."""
     loss = rosenbrock(xnp)
     optimizer = make(library)
     params = xnp.zeros(4)

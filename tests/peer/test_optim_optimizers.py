@@ -41,7 +41,7 @@ def trees(dtype: Any, scalar: bool = True) -> tuple[Any, list[Any]]:
 def run(
     library: Any, asarray: Callable[[Any], Any], optimizer: Any, dtype: Any, scalar: bool = True, extra: bool = True
 ) -> Any:
-    """The parameters after ten steps, and the updates of each."""
+    """Return the parameters after ten steps, and the updates of each."""
     params, gradients = trees(dtype, scalar)
     module = weft if library is optim else jax
     params = module.tree.map(asarray, params)
@@ -81,7 +81,7 @@ def decreasing(library: Any) -> Any:
 
 
 def kernels(tree: Any) -> Any:
-    """A mask: matrices and stacks only."""
+    """Return a mask: matrices and stacks only."""
     return {"dense": {"kernel": True, "bias": False}, "scale": False, "conv": [True]}
 
 

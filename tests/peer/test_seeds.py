@@ -1,4 +1,4 @@
-"""A seed leads to the same weights and keys as in Flax: the key of each draw, and the bits of initializers.
+"""Seed leads to the same weights and keys as in Flax: the key of each draw, and the bits of initializers.
 
 Other peer tests compile JAX without optimization, which rounds otherwise; what is to agree to the bit runs in a process
 of its own.
@@ -138,7 +138,7 @@ X = onp.arange(6, dtype=onp.float32).reshape(3, 2)
 
 
 def keys_of(library: str, program: str) -> list[onp.ndarray]:
-    """All keys that the program sees in `init` and in `apply`, and the parameters."""
+    """Return all keys that the program sees in `init` and in `apply`, and the parameters."""
     lib, nn = (weft, weft.linen) if library == "weft" else (jax, flax_linen)
     names = {"nn": nn, "np": lib.numpy, "lib": lib, "__name__": __name__}
     exec(LAYER + program, names)

@@ -210,7 +210,7 @@ MORE = [
 
 
 def answers(lib: Any, rows: list[str]) -> list[Any]:
-    """The numbers of each row's result, or that it raises."""
+    """Return the numbers of each row's result, or that it raises."""
     names = {"lib": lib, "np": lib.numpy, "lax": lib.lax, "onp": onp}
     exec(SETUP, names)
     found: list[Any] = []

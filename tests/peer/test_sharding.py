@@ -168,7 +168,7 @@ TYPED += [
 
 
 def typed(lib: object, numpy: object, make_jaxpr: object, mesh: object) -> list[str]:
-    """The type of each function's result, or that it is refused."""
+    """Return the type of each function's result, or that it is refused."""
     sharding = lib.sharding
     found = []
     for text, operands in TYPED:
@@ -186,7 +186,7 @@ def typed(lib: object, numpy: object, make_jaxpr: object, mesh: object) -> list[
 
 
 def answers(lib: object, devices: list[object]) -> list[str]:
-    """The text of each row's result, or that it raises."""
+    """Return the text of each row's result, or that it raises."""
     names = {"lib": lib, "s": lib.sharding, "d": devices, "np": np}
     exec(SETUP, names)
     found = []

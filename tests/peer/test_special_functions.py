@@ -82,7 +82,7 @@ WIDER = ("owens_t", "comb", "kl_div", "rel_entr", "loggamma")
 
 
 def types_of(library: Any, function: Any, args: tuple[Any, ...]) -> Any:
-    """The dtypes and weak types of what a function returns, or None where it refuses."""
+    """Return the dtypes and weak types of what a function returns, or None where it refuses."""
     try:
         results = jax.tree.leaves(library.eval_shape(lambda: function(*args)))
     except (TypeError, ValueError, NotImplementedError):

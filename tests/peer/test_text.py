@@ -46,7 +46,8 @@ KNOWN_DIFFERENCES = {
 
 
 def words(text: str) -> str:
-    """The text without parameters that say nothing here (not set, or only how JAX compiles), tuples as tuples."""
+    """Return the text without parameters that say nothing here (not set, or only how JAX compiles), tuples as
+    tuples."""
     text = re.sub(r"\b\w+=(None|False|\(\)|True)(?=\s|\])", "", text)
     text = text.replace("(([1], [0]), ([], []))", "(((1,), (0,)), ((), ()))")
     text = re.sub(r" +\]", "]", re.sub(r"\[ +", "[", text))

@@ -1,4 +1,4 @@
-"""A CNN and a transformer trained by the same lines on Weft and on JAX have the same losses."""
+"""CNN and a transformer trained by the same lines on Weft and on JAX have the same losses."""
 
 from __future__ import annotations
 

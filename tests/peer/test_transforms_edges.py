@@ -19,7 +19,7 @@ G = "lib.grad"
 
 
 def names(lib: Any) -> dict[str, Any]:
-    """What the rows may use: functions with rules of their own, and objects that are called."""
+    """Return the meaning of the names in rows: functions with rules of their own, and callable objects."""
     np, lax = lib.numpy, lib.lax
 
     negated = lib.custom_jvp(lambda x: -x)

@@ -1,4 +1,4 @@
-"""The dtype of results, and whether they are weakly typed: elementwise functions of numbers and arrays beside JAX."""
+"""Dtype of results, and whether they are weakly typed: elementwise functions of numbers and arrays beside JAX."""
 
 from __future__ import annotations
 

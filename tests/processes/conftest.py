@@ -1,4 +1,4 @@
-"""What tests of many processes share."""
+"""Shared fixtures of tests of many processes."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ from tests.processes.launching import results_of_bits
 
 @pytest.fixture(scope="session")
 def of_one(tmp_path_factory: pytest.TempPathFactory) -> dict[str, np.ndarray]:
-    """The results of scripts/bits.py in one process."""
+    """Results of scripts/bits.py in one process."""
     return results_of_bits(1, tmp_path_factory.mktemp("bits"))

@@ -27,13 +27,13 @@ needs_mpi = pytest.mark.skipif(
 
 
 def is_open_mpi() -> bool:
-    """Whether the launcher is Open MPI's, which lets processes survive the death of others."""
+    """Return whether the launcher is Open MPI's, which lets processes survive the death of others."""
     launcher = launch.mpiexec()
     return launcher is not None and "--with-ft" in launch.command(launcher, 1, [])
 
 
 class Finished(NamedTuple):
-    """How a launch ended: its code, what was written, and when (`time.time`)."""
+    """Result of a launch: its code, its output, and the time of its end (`time.time`)."""
 
     code: int
     out: str
@@ -42,7 +42,7 @@ class Finished(NamedTuple):
 
 
 def environment(devices: int = 1, **settings: str) -> dict[str, str]:
-    """The environment of a launcher, whose processes have so many devices each."""
+    """Return the environment of a launcher, whose processes have `devices` devices each."""
     return {
         **os.environ,
         "PYTHONPATH": str(ROOT),
@@ -65,8 +65,8 @@ def launched(
     timeout: float = 150.0,
     **settings: str,
 ) -> Finished:
-    """Run a script in so many processes with so many devices each. Machines may be slow, so the time is ample; what is
-    still there then is killed."""
+    """Run a script in `count` processes with some devices each. Machines may be slow, so the time limit is generous;
+    processes that remain then are killed."""
     command = [sys.executable, "-m", "weft.launch", "-n", str(count)]
     command += [*(["--restarts", str(restarts)] if restarts else []), str(script), *arguments]
     process = subprocess.Popen(
@@ -91,7 +91,7 @@ def launched(
 def results_of_bits(
     count: int, folder: pathlib.Path, transport: str = "auto", platform: str = "cpu"
 ) -> dict[str, np.ndarray]:
-    """What the programs of scripts/bits.py compute in so many processes."""
+    """Return the results of scripts/bits.py in `count` processes."""
     file = folder / f"{count}.npz"
     settings = {"WEFT_DISTRIBUTED_TRANSPORT": transport}
     arguments = [str(file), *([platform] if platform != "cpu" else [])]

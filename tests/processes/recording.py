@@ -1,5 +1,5 @@
-"""A transport between threads, as if they were processes, that records what is sent. Messages between two ranks match
-by order alone, and nothing has ended until somebody asks."""
+"""Transport between threads, as if they were processes, that records messages. Messages between two ranks match by
+order alone, and complete only when a test polls them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from weft.runtime.processes.transport import Message, Messages, NothingBorrowed,
 
 
 class Network:
-    """What connects ranks: for each pair what was sent and not yet received."""
+    """Connections of ranks: for each pair the messages that were sent and not yet received."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -23,8 +23,8 @@ class Network:
 
 
 class RecordingTransport(Messages):
-    """The messages of one rank. It has no tags: all are started in one order. `sent` has the bytes of each message, and
-    for whom it is."""
+    """Messages of one rank. It has no tags: all are started in one order. `sent` has the bytes and the receiver of each
+    message."""
 
     def __init__(self, network: Network, rank: int) -> None:
         self.network, self.rank, self.size = network, rank, network.size
@@ -38,7 +38,7 @@ class RecordingTransport(Messages):
         return self._under_way[-1]
 
     def progress(self) -> None:
-        """Send and receive what can be, one exchange after the other."""
+        """Deliver the messages that can be delivered, in order."""
         while self._under_way and self._under_way[0].progress():
             self._under_way.popleft()
 
@@ -62,7 +62,7 @@ class _Exchange(NothingBorrowed):
         return not self._sends and not self._receives
 
     def progress(self) -> bool:
-        """Whether all messages have ended."""
+        """Return whether all messages have ended."""
         network, rank = self._transport.network, self._transport.rank
         with network.lock:
             for message in self._sends:

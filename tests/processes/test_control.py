@@ -1,4 +1,4 @@
-"""The control thread by itself, with another process that is only a socket."""
+"""Control thread by itself, with another process that is only a socket."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from weft.runtime.processes.control import Control
 
 
 class WithoutReader(io.TextIOBase):
-    """A pipe whose reader is gone."""
+    """Pipe whose reader is gone."""
 
     def __init__(self) -> None:
         self.tried = threading.Event()

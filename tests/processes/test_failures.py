@@ -28,8 +28,8 @@ EITHER_TRANSPORT = pytest.mark.parametrize(
 
 
 def failed(what: str, folder: pathlib.Path, **settings: str) -> tuple[Finished, list[str]]:
-    """How two processes of scripts/failures.py end, and what each of them has written. All of them are gone then, and
-    soon after they were told."""
+    """Return how two processes of scripts/failures.py end, and what each has written. Both end soon after the failure
+    is known."""
     done = launched(2, SCRIPTS / "failures.py", what, str(folder), devices=2, **settings)
     assert done.code != 0, done.out
     pids = (folder / "pids").read_text().split()
@@ -45,7 +45,7 @@ def failed(what: str, folder: pathlib.Path, **settings: str) -> tuple[Finished, 
 
 
 def runs(pid: str) -> bool:
-    """Whether there is a process that has not ended; nobody may have asked for its code yet."""
+    """Return whether a process still runs, even if its exit code has not been collected."""
     done = subprocess.run(["ps", "-o", "stat=", "-p", pid], capture_output=True, text=True, check=False)
     return done.stdout.strip() != "" and not done.stdout.strip().startswith("Z")
 

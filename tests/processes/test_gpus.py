@@ -56,7 +56,7 @@ def test_what_cannot_be_shared_out(seen: list[list[str]], chosen: list[list[int]
 
 
 def sections(file: pathlib.Path) -> dict[str, list[str]]:
-    """The calls that a process has beginning for each collective of scripts/gpus.py."""
+    """Return the calls that a process has beginning for each collective of scripts/gpus.py."""
     found: dict[str, list[str]] = {}
     for line in file.read_text().splitlines():
         if line.startswith("nccl"):
@@ -154,7 +154,8 @@ def test_more_processes_than_gpus(tmp_path: pathlib.Path) -> None:
 
 
 def failed(what: str, folder: pathlib.Path, **settings: str) -> tuple[str, list[str]]:
-    """What two processes of scripts/failures.py with a GPU each say as they end, and what each has written."""
+    """Return the messages with which two processes of scripts/failures.py with a GPU each end, and what each has
+    written."""
     done = launched(2, SCRIPTS / "failures.py", what, str(folder), "gpu", **settings)
     files = [folder / f"{rank}.txt" for rank in range(2)]
     return done.errors, [file.read_text() if file.exists() else "" for file in files]

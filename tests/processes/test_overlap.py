@@ -14,7 +14,7 @@ pytestmark = needs_mpi
 
 
 def measured(folder: pathlib.Path) -> dict[str, Any]:
-    """What scripts/overlap.py writes."""
+    """Return the output of scripts/overlap.py."""
     file = folder / "seconds.json"
     done = launched(2, SCRIPTS / "overlap.py", str(file), WEFT_DISTRIBUTED_TRANSPORT="messages")
     assert done.code == 0, done.errors

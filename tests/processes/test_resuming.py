@@ -18,13 +18,13 @@ SCRIPT = SCRIPTS / "resuming.py"
 
 
 def losses(folder: pathlib.Path) -> list[tuple[int, str, int]]:
-    """The steps that were done, each with its loss, to the bit, and the number of processes."""
+    """Return the steps that were done, each with its exact loss, and the number of processes."""
     rows = [line.split() for line in (folder / "losses").read_text().splitlines()]
     return [(int(row[0]), row[1], int(row[2])) for row in rows]
 
 
 def undisturbed(folder: pathlib.Path, devices: int) -> list[str]:
-    """The losses in one process with so many devices."""
+    """Return the losses in one process with some devices."""
     folder.mkdir()
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "WEFT_NUM_CPU_DEVICES": str(devices)}
     subprocess.run([sys.executable, str(SCRIPT), str(folder), ""], env=environment, check=True, timeout=150)

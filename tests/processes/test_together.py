@@ -1,4 +1,4 @@
-"""What processes do together outside of programs: devices, values of the host, local data, checkpoints, preemption."""
+"""Operations of processes outside of programs: devices, values of the host, local data, checkpoints, preemption."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What is built on a transport, with a thread for each process: bytes of all processes, and
-collectives in parts, which have the bits of one process."""
+"""Operations built on a transport, with a thread for each process: bytes of all processes, and collectives in parts,
+which have the bits of one process."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TRANSPORTS = ["messages", pytest.param("windows", marks=pytest.mark.skipif(sys.p
 
 
 def on_ranks(size: int, function: Callable[[World, RecordingTransport], Any], transport: str = "messages") -> list[Any]:
-    """What a function returns for each of so many ranks, which run at the same time."""
+    """Return the results of a function for each of some ranks, which run at the same time."""
     network = Network(size)
     ranks = [RecordingTransport(network, rank) for rank in range(size)]
     results: list[Any] = [None] * size
@@ -55,7 +55,7 @@ def on_ranks(size: int, function: Callable[[World, RecordingTransport], Any], tr
 def exchanged(
     world: World, sends: Sequence[tuple[int, np.ndarray]], receives: Sequence[tuple[int, np.ndarray]]
 ) -> list[np.ndarray]:
-    """What processes send and receive: what is near is borrowed, the rest is received into arrays of the same types."""
+    """Return what processes exchange: local arrays are borrowed, others are received into arrays of the same types."""
     near = world.transport.near
     sends = [(peer, np.ascontiguousarray(x)) for peer, x in sends if x.nbytes]
     out = [Message(peer, 0, x.ctypes.data, x.nbytes) for peer, x in sends]
@@ -82,7 +82,7 @@ def test_bytes_of_some_processes() -> None:
 
 
 def in_parts(world: World, parts: ProcessParts, own: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """What a process computes of a collective from the operands of its members."""
+    """Return the part of a collective that a process computes from the operands of its members."""
     first = [] if parts.first is None else [np.asarray(x) for x in weft.evaluate(parts.first, *own)]
     sends = [(peer, own[source.index] if source.is_operand else first[source.index]) for peer, source in parts.sends]
     receives = [(peer, np.empty(t.shape, t.dtype)) for peer, t in parts.receives]

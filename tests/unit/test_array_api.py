@@ -1,4 +1,4 @@
-"""The Python array API standard, 2024.12: names, parameters, and the results and dtypes that it defines.
+"""Python array API standard, 2024.12: names, parameters, and the results and dtypes that it defines.
 
 NumPy implements the standard, so results are compared with it, under `enable_x64`, where the default dtypes are
 those of NumPy.

@@ -45,7 +45,7 @@ GATE = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ctypes
 
 @contextlib.contextmanager
 def closed_queue() -> Iterator[Callable[[], None]]:
-    """A block in which nothing in the queue runs until the function that it gets is called, which takes a moment."""
+    """Keep everything in the queue from running until the yielded function is called, which takes a moment."""
     opened = threading.Event()
     gate = GATE(lambda *_: opened.wait(60) and 0)
     address = ctypes.cast(gate, ctypes.c_void_p).value
@@ -66,7 +66,7 @@ def slow(x: Any, n: Any = ITERATIONS) -> Any:
 
 
 def warm(function: Callable[..., Any], *args: Callable[[], Any], **options: Any) -> Any:
-    """A jitted function that has a dispatcher for such arguments, which are made anew each time."""
+    """Return a jitted function that has a dispatcher for such arguments, which are made anew each time."""
     jitted = weft.jit(function, **options)
     for _ in range(3):
         weft.block_until_ready(jitted(*[make() for make in args]))

@@ -26,7 +26,7 @@ SIZES = [3, 5000]  # a small array is in memory of NumPy or in a chunk, a large 
 
 @pytest.fixture
 def called(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The methods of the CPU's backend that are called, in order."""
+    """Methods of the CPU's backend that are called, in order."""
     names: list[str] = []
 
     def recorded(name: str, method: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,4 +1,4 @@
-"""The benchmarks run at tiny sizes without JAX, all libraries agree, and the reports are correct."""
+"""Benchmarks run at tiny sizes without JAX, all libraries agree, and the reports are correct."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ FITS = ("quadratic", "hidden_markov", "logistic")
 
 @pytest.fixture(scope="module")
 def scripts() -> Iterator[types.SimpleNamespace]:
-    """The modules of benchmarks/, which import each other by plain names as scripts do; gone again afterwards."""
+    """Modules of benchmarks/, which import each other by plain names as scripts do; gone again afterwards."""
     before = {name: sys.modules.pop(name) for name in MODULES if name in sys.modules}
     sys.path.insert(0, str(FOLDER))
     try:
@@ -248,7 +248,7 @@ def test_fits_match_numpy(scripts: Any, index: int) -> None:
 
 
 def printed(script: str, *arguments: str) -> str:
-    """What a script prints, with the package of this checkout, be it installed or not."""
+    """Return the output of a script, with the package of this checkout, be it installed or not."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, str(FOLDER / script), *arguments]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)

@@ -1,4 +1,4 @@
-"""The generators `rbg` and `unsafe_rbg`, and `lax.rng_bit_generator`: known words, and the same in every mode."""
+"""Generators `rbg` and `unsafe_rbg`, and `lax.rng_bit_generator`: known words, and the same in every mode."""
 
 from __future__ import annotations
 

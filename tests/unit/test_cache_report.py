@@ -1,4 +1,4 @@
-"""The cache report: every trace of a function, with its cause, line and cost."""
+"""Cache report: every trace of a function, with its cause, line and cost."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import weft.numpy as wnp
 
 
 def counted(function: Callable[..., Any]) -> tuple[Callable[..., Any], list[int]]:
-    """A function, and how often its body ran: once for each time that it was staged."""
+    """Return a function, and the number of runs of its body: one for each time that it was staged."""
     count = [0]
 
     def body(*args: Any, **kwargs: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The functions named in docs/from_call_to_machine_code.md are called, in that order."""
+"""Functions named in docs/from_call_to_machine_code.md are called, in that order."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ PROGRAM = """
 
 @pytest.fixture(scope="module")
 def calls(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, str]]:
-    """What a process calls that finds nothing on disk."""
+    """Return the calls of a process that finds nothing on disk."""
     folder = str(tmp_path_factory.mktemp("cache"))
     environment = dict(os.environ, PYTHONPATH=str(ROOT), WEFT_COMPILATION_CACHE_DIR=folder)
     command = [sys.executable, "-c", textwrap.dedent(PROGRAM)]

@@ -63,7 +63,7 @@ class Model:
 
 @weft.tree_util.register_pytree_node_class
 class Pair:
-    """A node that does not name its children."""
+    """Node that does not name its children."""
 
     def __init__(self, *children: Any) -> None:
         self.children = children
@@ -81,7 +81,7 @@ def bits(array: Any) -> bytes:
 
 
 def assert_same(a: Any, b: Any, structure: bool = True) -> None:
-    """The same trees, bit by bit; arrays with the same weak types."""
+    """Assert that trees are equal bit by bit, and arrays have the same weak types."""
     if structure:
         assert weft.tree.structure(a) == weft.tree.structure(b)
     for x, y in zip(weft.tree.leaves(a), weft.tree.leaves(b), strict=True):
@@ -97,7 +97,7 @@ def assert_same(a: Any, b: Any, structure: bool = True) -> None:
 
 
 def random_array(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """An array of random bits, nans with payloads among them."""
+    """Return an array of random bits, nans with payloads among them."""
     raw = rng.integers(0, 256, (*shape, dtype.itemsize), np.uint8)
     if dtype == dtypes.bool_:
         raw &= 1
@@ -110,7 +110,7 @@ def random_array(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dty
 
 
 def random_tree(rng: np.random.Generator, depth: int = 3) -> Any:
-    """A tree of any nodes and leaves."""
+    """Return a tree of any nodes and leaves."""
     kind = rng.integers(12) if depth else rng.integers(6, 12)
     children = [random_tree(rng, depth - 1) for _ in range(rng.integers(0, 4))] if kind < 6 else []
     match kind:

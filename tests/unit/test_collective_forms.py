@@ -60,7 +60,7 @@ def exchanged(operand: Any, output: Any, tables: Any) -> Any:
 
 
 def ragged_case() -> tuple[Any, Any, Any]:
-    """Three elements with five rows each: what each sends to whom, and where that begins."""
+    """Return three elements with five rows each, with the counts and offsets that each sends to the others."""
     sizes = onp.array([[2, 0, 3], [1, 4, 0], [2, 2, 1]], onp.int32)  # from, to
     begins = onp.cumsum(sizes, 1, dtype=onp.int32) - sizes
     goals = onp.cumsum(sizes, 0, dtype=onp.int32) - sizes

@@ -1,4 +1,4 @@
-"""The hook that checks subjects of commits, `tools/commit_message.py`."""
+"""Hook that checks subjects of commits, `tools/commit_message.py`."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ function: get_opaque_trace_state
 
 
 def run(*arguments: str, **environment: str) -> str:
-    """What a fresh interpreter prints."""
+    """Return the output of a fresh interpreter."""
     env = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
     done = subprocess.run([sys.executable, *arguments], cwd=ROOT, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

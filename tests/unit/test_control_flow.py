@@ -252,7 +252,7 @@ def test_while_loop() -> None:
 
 
 def collatz(x):
-    """A loop whose length depends on the value that is differentiated."""
+    """Run a loop whose length depends on the value that is differentiated."""
     return lax.while_loop(
         lambda c: c[1] < 30.0, lambda c: (c[0] * wnp.sin(c[1]) + x, c[1] * (1.5 + 0.1 * c[0])), (x, x * x + 1)
     )[0]

@@ -15,7 +15,7 @@ X = wnp.arange(3.0)
 
 
 def marked(calls=None):
-    """sin(x) * y, and three times that where the rule is applied, so that one sees who made it."""
+    """Return x -> sin(x) * y, times three where the rule is applied, so that a test can tell."""
 
     @custom_vmap
     def function(x, y):

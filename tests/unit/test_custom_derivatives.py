@@ -29,7 +29,7 @@ def names_this_file(error: BaseException) -> bool:
 
 @weft.custom_jvp
 def tenfold(x, y):
-    """x * y, with ten times the derivative in x, so that one sees who made it."""
+    """Compute x * y, with ten times the derivative in x, so that a test can tell which rule was used."""
     return x * y
 
 
@@ -89,7 +89,7 @@ def test_forward_mode() -> None:
 
 
 def doubled(carry):
-    """One iteration of a loop with a part in its carry that nobody else reads."""
+    """Run one iteration of a loop with an unused part in its carry."""
     count, x, _ = carry
     return count + 1, 2 * x, tenfold_back(x, x)
 
@@ -456,7 +456,7 @@ def test_forward_and_backward_are_compiled_once() -> None:
 
 def test_cotangents_of_nodes_without_children() -> None:
     class Empty:
-        """A node of trees that holds nothing."""
+        """Node of trees that holds nothing."""
 
     weft.tree_util.register_pytree_node(Empty, lambda node: ((), None), lambda data, children: Empty())
 

@@ -142,7 +142,7 @@ def test_replace_and_errors_of_calls() -> None:
 
 @quick(frozen=True)
 class Stored:
-    """A class that pickle finds."""
+    """Class that pickle finds."""
 
     x: int
     y: tuple[int, ...] = ()
@@ -164,7 +164,7 @@ def test_objects_are_stored_and_can_be_called() -> None:
 def test_recursive_objects_are_shown() -> None:
     @quick
     class Node:
-        """A node of a graph."""
+        """Node of a graph."""
 
         after: Any = None
 

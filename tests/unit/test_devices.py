@@ -28,7 +28,7 @@ MATRIX = np.random.default_rng(0).standard_normal((8, 8)).astype(np.float32)
 
 
 def where(x: Any) -> tuple[int, bool]:
-    """The number of an array's device, and whether it is committed to it."""
+    """Return the number of an array's device, and whether it is committed to it."""
     assert x.devices() == {x.device} and x.sharding == SingleDeviceSharding(x.device)
     return x.device.id, x.committed
 

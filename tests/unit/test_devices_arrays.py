@@ -113,7 +113,7 @@ def test_dlpack_out_cannot_be_written() -> None:
 
 
 class _Old:
-    """An array as seen by consumers from before DLPack 1.0."""
+    """Array as seen by consumers from before DLPack 1.0."""
 
     def __init__(self, array):
         self.array = array
@@ -145,7 +145,7 @@ def test_dlpack_of_floats_that_numpy_has_not(dtype) -> None:
 
 
 class _Versioned(_Old):
-    """An array of another library that knows versions of DLPack."""
+    """Array of another library that knows versions of DLPack."""
 
     def __dlpack__(self, **options):
         return self.array.__dlpack__(**options)

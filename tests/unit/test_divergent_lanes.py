@@ -40,7 +40,7 @@ def chosen(w, x):
 
 
 def quotients(w, x):
-    """A loop that divides by zero after the lane's last iteration."""
+    """Run a loop that divides by zero after the lane's last iteration."""
     return lax.while_loop(lambda s: s[0] < x, lambda s: (s[0] + 1.0, s[1] * w / (x - s[0])), (0.0, 1.0))[1]
 
 

@@ -1,4 +1,4 @@
-"""The examples in docstrings say what they print."""
+"""Examples in docstrings say what they print."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ CALLABLES = (types.FunctionType, types.MethodType, type)
 
 
 def used_names() -> dict[str, list[str]]:
-    """The names in the data file, by namespace."""
+    """Return the names in the data file, by namespace."""
     found: dict[str, list[str]] = {}
     namespace = ""
     for line in USED.read_text(encoding="utf-8").splitlines():
@@ -41,7 +41,7 @@ def used_names() -> dict[str, list[str]]:
 
 
 def resolved(namespace: str, name: str) -> Any:
-    """The object of a name; of arrays, the method or property that concrete ones have."""
+    """Return the object of a name; of arrays, the method or property of concrete ones."""
     if namespace == "weft.Array":
         return inspect.getattr_static(type(wnp.ones(2)), name)
     if namespace == "weft.Array.at[...]":
@@ -50,7 +50,8 @@ def resolved(namespace: str, name: str) -> Any:
 
 
 def is_ours(value: Any) -> bool:
-    """Whether a value can have a docstring of ours: constants, aliases of types and what is NumPy's cannot."""
+    """Return whether a value can have a docstring of ours, unlike constants, aliases of types and functions of
+    NumPy."""
     if isinstance(value, property):
         return True
     owner = value if isinstance(value, (*CALLABLES, types.ModuleType)) else type(value)
@@ -59,7 +60,7 @@ def is_ours(value: Any) -> bool:
 
 
 def signature_of(value: Any) -> inspect.Signature | None:
-    """The parameters that a caller writes; None for what is not called."""
+    """Return the parameters that a caller writes; None for what is not called."""
     if isinstance(value, property) or not callable(value):
         return None
     try:
@@ -69,7 +70,7 @@ def signature_of(value: Any) -> inspect.Signature | None:
 
 
 def documented_parameters(text: str) -> set[str]:
-    """The names before the colons of the section `Args:`."""
+    """Return the names before the colons of the section `Args:`."""
     section = re.search(r"^Args:\n((?:    .*\n|\n)*)", text + "\n", re.MULTILINE)
     if section is None:
         return set()
@@ -78,7 +79,7 @@ def documented_parameters(text: str) -> set[str]:
 
 
 def own_parameters(value: Any, signature: inspect.Signature) -> set[str]:
-    """The parameters that a docstring has to speak of: of a class, not those that it shares with a documented base."""
+    """Return the parameters that a docstring must document: of a class, those that no documented base has."""
     names = {name for name in signature.parameters if name not in ("self", "cls") and not name.startswith("_")}
     if isinstance(value, type(wnp.add)):
         return set()  # `out` and `where` are those of all such functions
@@ -93,7 +94,7 @@ def own_parameters(value: Any, signature: inspect.Signature) -> set[str]:
 
 
 def gaps(value: Any) -> list[str]:
-    """What the docstring of a used name lacks."""
+    """Return what the docstring of a used name lacks."""
     text = inspect.getdoc(value) or ""
     if isinstance(value, types.ModuleType):
         return [] if text else ["docstring"]
@@ -114,7 +115,7 @@ def gaps(value: Any) -> list[str]:
 
 
 def missing() -> Iterator[tuple[str, str, list[str]]]:
-    """Each used name whose docstring lacks something: its namespace, the name, what is missing."""
+    """Yield each used name whose docstring lacks something: its namespace, the name, and the lacking parts."""
     for namespace, names in used_names().items():
         for name in names:
             value = resolved(namespace, name)
@@ -124,7 +125,7 @@ def missing() -> Iterator[tuple[str, str, list[str]]]:
 
 
 def unannotated(value: Any) -> list[str]:
-    """The parameters of a function or constructor without a type, and `return` where the result has none."""
+    """Return the parameters of a function or constructor without a type, and `return` where the result has none."""
     function = value.fget if isinstance(value, property) else value
     if isinstance(value, type):
         function = vars(value).get("__init__")  # what is inherited is annotated there
@@ -163,7 +164,7 @@ def test_used_names_are_annotated() -> None:
 
 
 def declared() -> dict[str, ast.FunctionDef]:
-    """The methods of arrays that `weft/trace/array.py` declares for editors."""
+    """Return the methods of arrays that `weft/trace/array.py` declares for editors."""
     tree = ast.parse((ROOT / "weft" / "trace" / "array.py").read_text(encoding="utf-8"))
     (array,) = (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "Array")
     (block,) = (node for node in array.body if isinstance(node, ast.If))

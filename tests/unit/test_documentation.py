@@ -1,4 +1,4 @@
-"""The code blocks of the documentation run."""
+"""Code blocks of the documentation run."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ LINK = re.compile(r"\[[^\]]*\]\(((?!https?:|mailto:)[^)\s]+)\)")
 
 
 def prose(path: pathlib.Path) -> str:
-    """A page without its code, in which brackets are no links."""
+    """Return a page without its code, in which brackets are no links."""
     text = re.sub(r"^```.*?^```", "", path.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
     return re.sub(r"`[^`\n]*`", "", text)
 
 
 def anchors(path: pathlib.Path) -> set[str]:
-    """What links to a page may have after `#`: headings in lower case, with hyphens."""
+    """Return the anchors of a page for links: headings in lower case, with hyphens."""
     headings = re.findall(r"^#+ (.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
 
@@ -86,7 +86,7 @@ def test_examples_of_differences() -> None:
 
 
 def reference() -> Any:
-    """The hook that writes the pages of the API reference."""
+    """Return the hook that writes the pages of the API reference."""
     spec = importlib.util.spec_from_file_location("reference", ROOT / "docs" / "site" / "reference.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

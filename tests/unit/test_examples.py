@@ -28,7 +28,7 @@ OUTCOME = re.compile(r"^final\b.*\d", re.MULTILINE)
 
 
 def loaded(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """A module of the examples, which import each other as scripts do."""
+    """Return a module of the examples, which import each other as scripts do."""
     monkeypatch.syspath_prepend(str(EXAMPLES))
     return importlib.import_module(name)
 

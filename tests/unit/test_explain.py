@@ -1,5 +1,4 @@
-"""The page about a compiled function: its numbers are those of the program that ran, and what it says belongs
-together does."""
+"""Page about a compiled function: its numbers are those of the program that ran, and related items are linked."""
 
 from __future__ import annotations
 
@@ -76,7 +75,7 @@ _explained: dict[str, Explanation] = {}
 
 
 def explained(name: str) -> Explanation:
-    """The explanation of a sample, made once."""
+    """Return the explanation of a sample, made once."""
     if name not in _explained:
         function, args = SAMPLES[name]
         _explained[name] = weft.explain(function, write=False)(*args)
@@ -89,7 +88,7 @@ def compiled(name: str) -> Any:
 
 
 class Page(html.parser.HTMLParser):
-    """The elements of a page by id, with their texts; it must be well formed."""
+    """Elements of a page by id, with their texts; it must be well formed."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -423,7 +422,7 @@ document.body.dataset.result = JSON.stringify({items: items.size, wrong, hidden,
 
 
 def browser() -> str | None:
-    """A Chromium, if there is one."""
+    """Return a Chromium, if there is one."""
     names = (os.environ.get("WEFT_CHROMIUM"), "chromium", "chromium-browser", "google-chrome")
     return next((found for name in names if name and (found := shutil.which(name))), None)
 

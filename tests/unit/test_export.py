@@ -319,13 +319,13 @@ def test_compiled_functions_are_stored():
 
 
 def resealed(data):
-    """The bytes with a digest that fits them again."""
+    """Return the bytes with a digest that fits them again."""
     line, _, body = data.partition(b"\n")
     return b" ".join([*line.split(b" ")[:3], _digest(body).encode()]) + b"\n" + body
 
 
 def mutated(data, rng):
-    """A file with something changed, dropped or doubled, whose digest fits mostly."""
+    """Return a file with something changed, dropped or doubled, whose digest fits mostly."""
     data = bytearray(data)
     start = data.index(b"\n") + 1
     kind = rng.randrange(6)

@@ -36,7 +36,7 @@ calls = []
 
 @Function
 def python_scaled(call):
-    """The same in Python, which has C's calling convention too."""
+    """Scale in Python, which has C's calling convention too."""
     call = call.contents
     calls.append(call.args[0].rank)
     attributes = {call.attributes[i].name: call.attributes[i] for i in range(call.attribute_count)}

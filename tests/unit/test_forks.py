@@ -1,4 +1,4 @@
-"""A process may fork at any moment: while other threads import, trace, compile and run."""
+"""Process may fork at any moment: while other threads import, trace, compile and run."""
 
 from __future__ import annotations
 

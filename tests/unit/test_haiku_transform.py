@@ -27,7 +27,7 @@ X = wnp.ones((2, 3))
 
 
 def count() -> Any:
-    """A state that counts the calls."""
+    """Count the calls in a state."""
     value = hk.get_state("count", [], wnp.int32, init=wnp.zeros)
     hk.set_state("count", value + 1)
     return value

@@ -12,7 +12,8 @@ from weft.experimental import EArray, cur_qdd, hijax
 
 
 class Scale(hijax.HiPrimitive):
-    """A linear operation with all rules; its derivative is ten times too large, so that one sees who made it."""
+    """Linear operation with all rules; its derivative is ten times too large, so that a test can tell which rule was
+    used."""
 
     def abstract_eval(self, x, *, by):
         return x, set()

@@ -129,7 +129,7 @@ class Import(NamedTuple):
 
 
 def layer(module: str) -> int:
-    """The layer of a module of Weft."""
+    """Return the layer of a module of Weft."""
     parts = module.split(".")
     if len(parts) == 1:
         return ROOT_PACKAGE
@@ -139,7 +139,7 @@ def layer(module: str) -> int:
 
 
 def level(module: str) -> int | None:
-    """How far down in the compiler a module is; None if it is not in it."""
+    """Return the level of a module in the compiler, or None outside of it."""
     if not module.startswith("weft.compiler."):
         return None
     name = module.removeprefix("weft.compiler.")
@@ -148,7 +148,7 @@ def level(module: str) -> int | None:
 
 
 def is_listed(module: str, names: Sequence[str]) -> bool:
-    """Whether a module is among these, or in one of the folders among them."""
+    """Return whether a module is among these, or in one of the folders among them."""
     return module in names or module.startswith(tuple(name for name in names if name.endswith(".")))
 
 
@@ -158,7 +158,7 @@ def module_name(path: str) -> str:
 
 
 def imports(tree: ast.Module, path: str, has_lazy: bool = True) -> Iterator[Import]:
-    """Every import in a file, and with `has_lazy` those of calls of `lazy`.
+    """Yield every import in a file, and with `has_lazy` those of calls of `lazy`.
 
     `from weft import x` imports the module weft.x if there is one, else weft itself; so of packages in it.
     """
@@ -199,7 +199,7 @@ def imports(tree: ast.Module, path: str, has_lazy: bool = True) -> Iterator[Impo
 
 
 def complaints(source: str, path: str) -> Iterator[str]:
-    """What is wrong with the imports and the length of a file; `path` is relative to the repository."""
+    """Yield the faults in imports and length of a file; `path` is relative to the repository."""
     tree = ast.parse(source)
     here = layer(module_name(path))
     if (lines := source.count("\n")) > MOST_LINES:
@@ -247,7 +247,7 @@ def complaints(source: str, path: str) -> Iterator[str]:
 
 
 def internal_graph() -> dict[str, set[str]]:
-    """The imports among the modules of the internal folders, those by `lazy` too."""
+    """Return the imports among the modules of the internal folders, those by `lazy` too."""
     graph: dict[str, set[str]] = {}
     for file in FILES:
         path = file.relative_to(ROOT).as_posix()
@@ -258,7 +258,7 @@ def internal_graph() -> dict[str, set[str]]:
 
 
 def cycle_in(graph: dict[str, set[str]]) -> list[str]:
-    """Modules of which each imports the next one, and the last one the first; empty if there are none."""
+    """Return modules that import each other in a cycle; empty if there are none."""
     done: set[str] = set()
     for start in graph:
         path: list[str] = []
@@ -362,7 +362,7 @@ def test_what_is_allowed_passes(path: str, source: str) -> None:
 
 
 def python(code: str, environment: dict[str, str] | None = None) -> str:
-    """What a fresh interpreter prints when it runs `code`."""
+    """Return the output of a fresh interpreter that runs `code`."""
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
     )

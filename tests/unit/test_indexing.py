@@ -387,7 +387,7 @@ def random_reshape(rng: np.random.Generator, shape: tuple[int, ...]) -> tuple[in
 
 
 def random_operation(rng: np.random.Generator, array: np.ndarray) -> tuple[IndexMap, np.ndarray]:
-    """The map of a random operation without padding, and what NumPy makes of the array."""
+    """Return the map of a random operation without padding, and NumPy's result for the array."""
     shape, rank = array.shape, array.ndim
     kind = rng.integers(5)
     if kind == 0:
@@ -416,7 +416,7 @@ def random_operation(rng: np.random.Generator, array: np.ndarray) -> tuple[Index
 
 
 def numbered(shape: tuple[int, ...]) -> np.ndarray:
-    """An array whose elements are all different."""
+    """Return an array whose elements are all different."""
     return np.arange(int(np.prod(shape)), dtype=np.int64).reshape(shape)
 
 

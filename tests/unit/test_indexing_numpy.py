@@ -123,7 +123,7 @@ def test_a_list_inside_a_tuple_is_an_array_and_alone_is_refused() -> None:
 
 
 def equations(function: Any, *args: Any) -> list[str]:
-    """The names of the primitives that a function stages."""
+    """Return the names of the primitives that a function stages."""
     program, _ = stage(lambda *a: [function(*a)], [weft.ShapeDtypeStruct(np.shape(a), a.dtype).aval for a in args])
     return [equation.primitive.name for equation in program.eqns]
 

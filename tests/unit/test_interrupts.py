@@ -27,12 +27,12 @@ FOREVER, PATIENCE = 1 << 30, 5.0
 
 
 class Alarm(Exception):
-    """What the handler of the tests raises."""
+    """Raised by the handler of the tests."""
 
 
 @pytest.fixture
 def alarm() -> Iterator[Callable[[float], None]]:
-    """Set an alarm that raises, after so many seconds."""
+    """Set an alarm that raises after some seconds."""
 
     def ring(*_: Any) -> None:
         raise Alarm

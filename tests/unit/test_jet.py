@@ -19,7 +19,7 @@ MATRIX = np.array([[2.0, 0.3], [-0.4, 1.0]])
 
 
 def expected(function: Callable[[Any], Any], x: Any, terms: Any) -> list[Any]:
-    """The value and derivatives of the function along the curve, one forward mode in the other."""
+    """Return the value and derivatives of the function along the curve, one forward mode in the other."""
 
     def along(t: Any) -> Any:
         return function(sum((c * t**k / math.factorial(k) for k, c in enumerate(terms, 1)), x))

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.tiny
 
 
 class Counted:
-    """A function that counts how often Python runs it."""
+    """Function that counts how often Python runs it."""
 
     def __init__(self, function):
         self.function, self.count = function, 0
@@ -640,7 +640,7 @@ def test_hints_that_are_forgotten_come_back(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 class Mode:
-    """A static argument that is compared by its name."""
+    """Static argument that is compared by its name."""
 
     def __init__(self, name: str) -> None:
         self.name = name

@@ -260,7 +260,7 @@ def test_least_squares_has_its_derivative_where_singular_values_are_equal() -> N
 
 
 def repeated(dtype: Any) -> np.ndarray:
-    """A Hermitian matrix with the eigenvalues 1, 1 and 5."""
+    """Return a Hermitian matrix with the eigenvalues 1, 1 and 5."""
     q = np.linalg.qr(random(3, 3, dtype=dtype))[0]
     return (q * [1.0, 1.0, 5.0]) @ q.conj().T
 

@@ -22,7 +22,7 @@ def floats(*shape: int) -> np.ndarray:
 
 
 def run(module: nn.Module, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
-    """The variables that init makes, with random biases, and the result with them."""
+    """Return the variables that init makes, with random biases, and the result with them."""
     result = module.init(KEY, *args, **kwargs)
     leaves, tree = weft.tree.flatten(result.get("params", {}))
     params = weft.tree.unflatten(tree, [wnp.asarray(floats(*leaf.shape)) for leaf in leaves])

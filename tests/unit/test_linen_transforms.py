@@ -27,7 +27,7 @@ def element(tree: Any, index: int, axis: int = 0) -> Any:
 
 
 class Layer(nn.Module):
-    """A carry, a state and a sown value."""
+    """Carry, a state and a sown value."""
 
     @nn.compact
     def __call__(self, x: Any, _: Any = None) -> Any:

@@ -187,7 +187,7 @@ def test_one_hot() -> None:
 
 
 def attention(q, k, v, allowed=None, bias=0.0, scale=None):
-    """The definition, head by head, in float64."""
+    """Return the definition, head by head, in float64."""
     q, k, v = (np.asarray(x, np.float64) for x in (q, k, v))
     repeats = q.shape[2] // k.shape[2]
     k, v = np.repeat(k, repeats, 2), np.repeat(v, repeats, 2)

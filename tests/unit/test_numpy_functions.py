@@ -1,4 +1,4 @@
-"""A table of NumPy calls and three laws: the same values as NumPy, under jit, and under vmap."""
+"""Table of NumPy calls and three laws: the same values as NumPy, under jit, and under vmap."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def test_ldexp_rounds_once(dtype: Any) -> None:
 
 
 def adjugate(x: np.ndarray) -> np.ndarray:
-    """The transposed cofactors, by determinants of minors."""
+    """Return the transposed cofactors, by determinants of minors."""
     size = len(x)
     result = np.zeros_like(x)
     for i, j in itertools.product(range(size), repeat=2):

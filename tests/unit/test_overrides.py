@@ -48,7 +48,7 @@ def function_of(value: Any) -> Any:
 
 
 def is_documented(function: Any) -> bool:
-    """Whether the definition of a function says that its parameters are others on purpose."""
+    """Return whether the definition of a function says that its parameters differ on purpose."""
     lines = inspect.getsource(function).splitlines()
     start = next(i for i, line in enumerate(lines) if line.lstrip().startswith(("def ", "async def ")))
     end = next(i for i, line in enumerate(lines) if i >= start and re.search(r":\s*(\.\.\.\s*)?(#.*)?$", line))

@@ -69,7 +69,7 @@ FILES = sorted(path for folder in FOLDERS for path in (ROOT / "weft" / folder).r
 
 
 def is_primitive(node: ast.expr) -> bool:
-    """Whether an expression is the primitive of an equation, or its name."""
+    """Return whether an expression is the primitive of an equation, or its name."""
     if isinstance(node, ast.Attribute) and node.attr == "name":
         node = node.value
     if isinstance(node, ast.Attribute):
@@ -78,7 +78,8 @@ def is_primitive(node: ast.expr) -> bool:
 
 
 def comparisons(source: str) -> list[int]:
-    """The lines that compare a primitive, or its name, with others: neither with None nor with another equation's."""
+    """Return the lines that compare a primitive, or its name, with others: neither with None nor with another
+    equation's."""
     found = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Match) and is_primitive(node.subject):

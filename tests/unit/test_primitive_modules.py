@@ -1,4 +1,4 @@
-"""A fresh process finds every primitive by its name, whatever has been imported."""
+"""Fresh process finds every primitive by its name, whatever has been imported."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def fresh(code: str, *arguments: str) -> None:
 
 
 def names() -> list[str]:
-    """The names of all primitives of the package."""
+    """Return the names of all primitives of the package."""
     for path in FILES:
         importlib.import_module(".".join(path.relative_to(ROOT).with_suffix("").parts))
     return [primitive.name for primitive in all_primitives() if type(primitive).__module__.startswith("weft.")]

@@ -35,7 +35,7 @@ W, X = wnp.ones((16, 16)), wnp.ones((32, 16))
 
 
 def line_of(text: str) -> int:
-    """The number of the line of this file that ends with a mark."""
+    """Return the number of the line of this file that ends with a mark."""
     lines = pathlib.Path(__file__).read_text().splitlines()
     (lineno,) = [n for n, line in enumerate(lines, 1) if line.endswith(f"# {text}")]
     return lineno

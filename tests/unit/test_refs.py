@@ -181,7 +181,7 @@ def test_compiled_ahead_of_time() -> None:
 
 
 def sines(x):
-    """Creates a Ref, and writes rows of it that depend on one another."""
+    """Create a Ref, and write rows of it that depend on one another."""
     ref = weft.new_ref(x * 2)
     ref[0] = ref[1] * x[2]
     ref[...] += x

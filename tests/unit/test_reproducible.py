@@ -34,7 +34,7 @@ def put(values: Any, specs: Any, mesh: Mesh) -> Any:
 def trained(
     loss: Callable[..., Any], params: Any, batch: Any, specs: Any, mesh: Mesh, reproducible: Any, steps: int = 3
 ) -> list[onp.ndarray]:
-    """The losses and the parameters after some steps of gradient descent."""
+    """Return the losses and the parameters after some steps of gradient descent."""
 
     def step(params: Any, *batch: Any) -> Any:
         value, gradients = weft.value_and_grad(loss)(params, *batch)
@@ -91,7 +91,7 @@ def normal(x: Any) -> Any:
 
 
 def transformer(params: Any, tokens: Any) -> Any:
-    """The loss of one block with random dropout, next tokens predicted by the transposed embedding."""
+    """Compute the loss of one block with random dropout, next tokens predicted by the transposed embedding."""
     h = params["embed"][tokens[:, :-1]]
     q, k, v = np.einsum("bld,dchk->cblhk", normal(h), params["qkv"])
     scores = np.einsum("blhk,bmhk->bhlm", q, k)

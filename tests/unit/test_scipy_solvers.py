@@ -25,7 +25,7 @@ SOLVERS: dict[str, Any] = {
 
 
 def system(name: str, dtype: Any) -> tuple[np.ndarray, np.ndarray]:
-    """A matrix that the method is for, and a right side."""
+    """Return a matrix that suits the method, and a right side."""
     parts = [RNG.normal(size=(SIZE, SIZE)) / SIZE**0.5 for _ in range(2)]
     sides = [RNG.normal(size=SIZE) for _ in range(2)]
     a, b = parts[0] + 1j * parts[1], sides[0] + 1j * sides[1]

@@ -1,4 +1,4 @@
-"""The search for shardings finds what people have found: data parallel, ZeRO, and Megatron's pairing."""
+"""Search for shardings finds what people have found: data parallel, ZeRO, and Megatron's pairing."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_jit_searches_for_shardings_at_the_first_call(caplog: pytest.LogCaptureF
 
 
 def transformer(width: int, heads: int, length: int, batch: int, layers: int = 1) -> tuple[Any, ...]:
-    """A step of a small transformer with momentum, and its arguments."""
+    """Return a step of a small transformer with momentum, and its arguments."""
     head, hidden = width // heads, 4 * width
     shapes: dict[str, tuple[int, ...]] = {name: (width, heads, head) for name in "qkv"}
     shapes |= {"o": (heads, head, width), "up": (width, hidden), "down": (hidden, width), "norm": (width,)}

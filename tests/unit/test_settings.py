@@ -26,7 +26,7 @@ def restored(monkeypatch):
 
 
 def other_value(state):
-    """An allowed value that is not the current one."""
+    """Return an allowed value that is not the current one."""
     plain = (
         True,
         False,
@@ -63,7 +63,7 @@ CHANGEABLE = [name for name in states if name not in (*ONE_VALUE, "thread_guard"
 
 
 def in_thread(function):
-    """What `function` returns in a new thread."""
+    """Return the result of `function` in a new thread."""
     results = []
     thread = threading.Thread(target=lambda: results.append(function()))
     thread.start()

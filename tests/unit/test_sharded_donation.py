@@ -19,7 +19,7 @@ def sharding(*spec: Any) -> Any:
 
 
 def pointers(x: Any) -> list[int]:
-    """Where the parts are, without making arrays of them."""
+    """Return the addresses of the parts, without making arrays of them."""
     return np.frombuffer(x.addresses(), np.int64).tolist()
 
 

@@ -37,7 +37,8 @@ SPECS = [P(), P("x"), P("x", "y"), P(None, "x"), P(("x", "y")), P(("y", "x"), No
 
 
 def cut(sharding: NamedSharding, array: np.ndarray) -> dict[weft.Device, np.ndarray]:
-    """The part of an array on each device, from the meaning of a spec: split dimension by dimension, axis by axis."""
+    """Return the part of an array on each device, from the meaning of a spec: split dimension by dimension, axis by
+    axis."""
     parts = {}
     for coordinates in np.ndindex(*MESH.axis_sizes):
         part = array

@@ -16,7 +16,7 @@ B = np.array([1.0, -2.0, 0.5], np.float32)
 
 
 def jacobi(matvec: Any, b: Any) -> Any:
-    """Richardson iteration until it settles: a loop that nobody differentiates."""
+    """Run Richardson iteration until it settles: a loop without derivative."""
     step = 0.2
 
     def unsettled(state: Any) -> Any:
@@ -85,7 +85,7 @@ def test_auxiliary_results_of_a_solver() -> None:
 
 
 def bisected(f: Any, guess: Any) -> Any:
-    """A root between 0 and 10 by halving: no derivative of its own."""
+    """Find a root between 0 and 10 by halving: without a derivative of its own."""
 
     def halve(_: Any, bounds: Any) -> Any:
         low, high = bounds

@@ -23,13 +23,13 @@ each_layout = pytest.mark.parametrize("layout", LAYOUTS, ids=lambda p: f"batch{p
 
 
 def draw(shape: Any = SHAPE, seed: int = 0, dtype: Any = np.float32) -> np.ndarray:
-    """Numbers of which about half are zeros."""
+    """Draw numbers, about half of them zeros."""
     rng = np.random.default_rng(seed)
     return (rng.integers(1, 9, shape) * (rng.random(shape) < 0.5)).astype(dtype)
 
 
 def with_padding(x: np.ndarray, n_batch: int = 0, n_dense: int = 0) -> sparse.BCOO:
-    """A BCOO of a dense array with an index that is there twice, and with padding whose values do not count."""
+    """Return a BCOO of a dense array with a duplicate index, and with padding whose values do not count."""
     mat = sparse.BCOO.fromdense(x, n_batch=n_batch, n_dense=n_dense)
     if not mat.n_sparse or not mat.nse:
         return mat

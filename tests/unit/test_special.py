@@ -77,7 +77,7 @@ OWN_TESTS = SHAPED | {"bernoulli", "bessel_jn", "hyp1f1", "hyp2f1", "sph_harm_y"
 
 
 def units(got: Any, expected: Any, dtype: Any) -> float:
-    """The largest error in units of the last digit of a dtype; infinite where only one is nan or infinite."""
+    """Return the largest error in units of the last digit of a dtype; infinite where only one is nan or infinite."""
     got, expected = np.asarray(got, np.float64), np.asarray(expected, np.float64)
     with np.errstate(all="ignore"):
         rounded = expected.astype(dtype).astype(np.float64)

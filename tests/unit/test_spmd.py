@@ -204,7 +204,7 @@ def test_arrays_that_are_not_contiguous(mesh: Mesh) -> None:
 
 
 def loop(x: Any) -> Any:
-    """A loop whose number of iterations nobody knows: its derivative stores each of them."""
+    """Run a loop with an unknown number of iterations: its derivative stores each of them."""
     step = lambda c: (np.sin(c[0]) * 1.01, c[1] + 1)
     return lax.while_loop(lambda c: c[1] < 20, step, (x, 0))[0].sum()
 

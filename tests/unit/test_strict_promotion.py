@@ -88,7 +88,7 @@ np.cumsum(i, dtype=bool), np.var(i, ddof=2), np.sum(i, initial=3), np.mean(i), n
 
 
 def names() -> dict[str, Any]:
-    """What the names in a line mean: arrays of several ranks and dtypes, none of which is mixed with another."""
+    """Return the meaning of the names in a line: arrays of several ranks and dtypes, never mixed with another."""
     rng = np.random.default_rng(0)
 
     def floats(*shape: int) -> Any:
@@ -138,7 +138,7 @@ def test_no_implicit_dtype_promotion(text: str) -> None:
 
 
 def names_of_signals() -> dict[str, Any]:
-    """What the names in a line about `image`, `scipy` and `sparse` mean."""
+    """Return the meaning of the names in a line about `image`, `scipy` and `sparse`."""
     found = names()
     found.update(image=image, signal=signal, stats=stats, sparse=sparse, spl=sparse_linalg, fft=scipy_fft)
     found.update(ndimage=ndimage, Rotation=Rotation, Slerp=Slerp, krylov=krylov)

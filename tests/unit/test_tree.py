@@ -97,7 +97,7 @@ ids = [text for _, text, _ in SAMPLES]
 
 
 def random_tree(rng: random.Random, depth: int) -> object:
-    """A tree of random nodes with distinct-looking integer leaves."""
+    """Return a tree of random nodes with distinct-looking integer leaves."""
     kind = rng.randrange(14) if depth else rng.choice([0, 9])
     below = lambda: random_tree(rng, depth - 1)
     count = rng.randrange(4)
@@ -131,7 +131,7 @@ def random_tree(rng: random.Random, depth: int) -> object:
 
 
 def rebuilt(treedef: tree.PyTreeDef) -> tree.PyTreeDef:
-    """The same structure without any sharing."""
+    """Return the same structure without any sharing."""
     parts = [rebuilt(child) for child in treedef.children()]
     return tree.PyTreeDef.from_node_data_and_children(tree.default_registry, treedef.node_data(), parts)
 

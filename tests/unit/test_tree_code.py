@@ -75,7 +75,7 @@ def differences(error):
 
 
 def rebuilt(treedef):
-    """The same structure without any sharing, and without code."""
+    """Return the same structure without any sharing, and without code."""
     parts = [rebuilt(child) for child in treedef.children()]
     return tree.PyTreeDef.from_node_data_and_children(tree.default_registry, treedef.node_data(), parts)
 
@@ -304,7 +304,7 @@ def test_threads_write_code_at_the_same_time():
 
 
 class Marker:
-    """A class whose module has an instance for a value that is not there."""
+    """Class whose module has an instance for a value that is not there."""
 
 
 MISSING = Marker()

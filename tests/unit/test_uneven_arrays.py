@@ -130,7 +130,7 @@ def test_assembled_of_parts() -> None:
 
 
 def everything(a: Any) -> Any:
-    """What reads all elements of a dimension, or could."""
+    """Apply functions that read all elements of a dimension, or could."""
     whole = (a * 10).astype(int)
     return {
         "sums": (a.sum(), a.sum(0), a.mean(1), wnp.var(a), wnp.prod(a, 0), a @ a.T, a.T @ a),

@@ -30,7 +30,7 @@ def put(x: Any, *entries: Any, **more: Any) -> Any:
 
 
 def terms() -> Any:
-    """A product whose sum over y is left to be done."""
+    """Return a product whose sum over y is left to be done."""
     with weft.set_mesh(mesh()):
         return weft.jit(lambda a, b: np.matmul(a, b, out_sharding=U))(put(A, "x", "y"), put(B, "y"))
 

@@ -28,7 +28,7 @@ def mesh() -> Iterator[Any]:
 
 
 def terms(a: Any, b: Any) -> Any:
-    """A product whose sum is still to be done."""
+    """Return a product whose sum is still to be done."""
     return np.dot(a, b, out_sharding=P(None, None, unreduced={"x"}))
 
 

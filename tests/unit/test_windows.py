@@ -31,7 +31,7 @@ def operand(seed=0):
 
 
 def windows_of(x, fill, window_dimensions, window_strides, padding, base_dilation=(1, 1), window_dilation=(1, 1)):
-    """Every window as a list of elements, by plain loops; and the shape of the result."""
+    """Return every window as a list of elements, by plain loops, and the shape of the result."""
     dilated = np.full([(n - 1) * b + 1 for n, b in zip(x.shape, base_dilation, strict=True)], fill, x.dtype)
     dilated[tuple(slice(None, None, b) for b in base_dilation)] = x
     for axis, (low, high) in enumerate(padding):
@@ -83,7 +83,7 @@ def test_elements_are_combined_in_order(case):
     x = operand()
 
     def first_then_last(left, right):
-        """A pair that starts where the left one starts and ends where the right one ends; (0, 0) is neutral."""
+        """Return a pair that starts where the left one starts and ends where the right one ends; (0, 0) is neutral."""
         (a, b), (c, d) = left, right
         empty_left, empty_right = lax.eq(a, np.float32(0)), lax.eq(d, np.float32(0))
         return lax.select(empty_left, c, a), lax.select(empty_right, b, d)

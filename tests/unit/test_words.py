@@ -95,7 +95,7 @@ IDENTIFIER = re.compile(
 
 
 class Row(NamedTuple):
-    """A line of the table."""
+    """Line of the table."""
 
     kind: str
     words: tuple[str, ...]
@@ -118,7 +118,7 @@ def rows() -> Iterator[Row]:
 
 
 def names_of(path: pathlib.Path) -> str:
-    """The identifiers of a file of Python, and the name of the file."""
+    """Return the identifiers of a file of Python, and the name of the file."""
     names = {*IDENTIFIER.findall(path.read_text(encoding="utf-8")), path.stem}
     return " ".join(name for name in names if not ALLOWED.fullmatch(name))
 
@@ -129,7 +129,7 @@ def texts() -> dict[str, dict[str, str]]:
 
 
 def read() -> dict[str, dict[str, str]]:
-    """What is searched for names and for words, by file."""
+    """Return the texts that are searched for names and for words, by file."""
     folders = ("weft", "tests", "benchmarks", "examples")
     python = [path for folder in folders for path in sorted((ROOT / folder).rglob("*.py")) if path.name != THIS]
     documents = [*sorted((ROOT / "docs").rglob("*.md")), *sorted(ROOT.glob("*.md"))]
@@ -141,7 +141,7 @@ def read() -> dict[str, dict[str, str]]:
 
 
 def files_with(row: Row, texts: dict[str, dict[str, str]]) -> list[str]:
-    """The files in which one of the words of a row still is."""
+    """Return the files in which one of the words of a row still is."""
     found, starts = row.pattern.search, [word.split()[0] for word in row.words]
     return [
         file

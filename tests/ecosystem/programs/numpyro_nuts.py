@@ -21,7 +21,7 @@ def model(y=None):
 
 
 def make():
-    """One step is a whole run of 100 draws."""
+    """Make a step, which is a whole run of 100 draws."""
 
     def step():
         mcmc = MCMC(NUTS(model), num_warmup=100, num_samples=100, progress_bar=False)

@@ -32,7 +32,7 @@ def init():
 
 
 def elsewhere(leaf):
-    """What to restore: the same array, split over another mesh."""
+    """Return the target of a restore: the same array, split over another mesh."""
     if not isinstance(leaf, jax.Array):
         return leaf
     return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=NamedSharding(other, SPECS[leaf.ndim]))
@@ -66,7 +66,7 @@ def raises(kind, phrase, attempt):
 
 
 def values(tree):
-    """The sums of all leaves and the sizes of their parts."""
+    """Return the sums of all leaves and the sizes of their parts."""
     leaves = [leaf for leaf in jax.tree.leaves(tree) if isinstance(leaf, jax.Array)]
     sums = [float(jnp.sum(jnp.abs(leaf.astype(jnp.float32)))) for leaf in leaves]
     return sums + [float(size) for leaf in leaves for size in leaf.addressable_shards[0].data.shape]

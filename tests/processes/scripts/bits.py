@@ -43,7 +43,7 @@ def note(name: str, value: Any) -> None:
 
 
 def collectives() -> None:
-    """Every collective along every axis of some meshes: groups inside of a process, across, and both."""
+    """Compute every collective along every axis of some meshes: groups inside of a process, across, and both."""
 
     def body(axis: Any, a: Any) -> Any:
         size = lax.axis_size(axis)
@@ -75,7 +75,8 @@ def collectives() -> None:
 
 
 def samples() -> None:
-    """The samples of all collectives, on devices of all processes in turn: those with the same axes in one program."""
+    """Return the samples of all collectives, on devices of all processes in turn: those with the same axes in one
+    program."""
     from tests.laws.samples import CASES, Case  # it makes arrays, which comes after `initialize`
 
     together: dict[tuple[tuple[str, int], ...], list[Case]] = {}
@@ -103,7 +104,7 @@ def samples() -> None:
 
 
 def bodies_in_loops() -> None:
-    """What a `shard_map` returns is the next value of a carry; gradients through that, with groups of devices."""
+    """Use the result of a `shard_map` as the next value of a carry; gradients through that, with groups of devices."""
     mesh, groups = mesh_of(8), [[0, 3, 4, 7], [1, 2, 5, 6]]
 
     def body(a: Any) -> Any:
@@ -120,7 +121,7 @@ def bodies_in_loops() -> None:
 
 
 def training() -> None:
-    """Steps of a small model, split in different ways."""
+    """Run steps of a small model, split in different ways."""
 
     def loss(params: Any, x: Any) -> Any:
         def layer(h: Any, w: Any) -> Any:

@@ -56,7 +56,7 @@ results: list[Any] = []
 
 
 def ended(f: Any) -> Any:
-    """A function whose results are there when it returns."""
+    """Wrap a function so that its results are complete when it returns."""
     on_mesh = weft.jit(weft.shard_map(f, mesh=MESH, in_specs=P("x"), out_specs=P()))
 
     def call(a: Any) -> Any:

@@ -87,7 +87,7 @@ def collectives() -> None:
 
 
 def axes() -> None:
-    """A mesh with an axis through all processes and one within each: groups of both kinds."""
+    """Return a mesh with an axis through all processes and one within each: groups of both kinds."""
     mesh = weft.make_mesh((PROCESSES, LOCAL), ("far", "near"), (AxisType.Auto,) * 2, devices=GPUS)
 
     def f(x: Any) -> Any:
@@ -151,7 +151,7 @@ def arrays() -> None:
 
 
 def training() -> None:
-    """A step of training whose batches are split; its losses are those of one process."""
+    """Run steps of training whose batches are split; the losses are those of one process."""
     mesh = weft.make_mesh((COUNT,), ("data",), (AxisType.Auto,), devices=GPUS)
     rng = np.random.default_rng(0)
     w, bias = rng.normal(size=(3, 4)).astype(np.float32), np.zeros(4, np.float32)
@@ -180,7 +180,7 @@ def training() -> None:
 
 
 def differ() -> None:
-    """Processes that call a function with arguments of different types are told so, before anything is computed."""
+    """Call a function with arguments of different types in two processes: both raise before anything is computed."""
     mesh = weft.make_mesh((COUNT,), ("d",), (AxisType.Auto,), devices=GPUS)
     x = weft.device_put(np.ones((COUNT, 3 + 2 * RANK), np.float32), NamedSharding(mesh, P("d")))
     try:

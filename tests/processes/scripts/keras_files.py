@@ -38,7 +38,7 @@ def noted(target: str, replacing: Any = tensor_file.replacing) -> Iterator[Any]:
 
 
 def network() -> Any:
-    """A compiled model."""
+    """Return a compiled model."""
     keras.utils.set_random_seed(0)
     parts = [layers.Embedding(9, 8, name="table"), layers.Flatten(), layers.Dropout(0.2), layers.Dense(4, name="down")]
     model = keras.Sequential([keras.Input((6,), dtype="int32"), *parts], name="network")
@@ -47,7 +47,7 @@ def network() -> Any:
 
 
 def chosen() -> distribution.Distribution:
-    """The distribution over the devices of both processes."""
+    """Return the distribution over the devices of both processes."""
     if KIND == "data":
         return distribution.DataParallel()
     mesh = distribution.DeviceMesh((1, 2), ("batch", "model"))
@@ -57,7 +57,7 @@ def chosen() -> distribution.Distribution:
 
 
 class StopOfOne(callbacks.Callback):
-    """The second process alone wants training to end."""
+    """Callback by which the second process alone ends training."""
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         if INDEX == 1 and batch == 1:
@@ -65,7 +65,7 @@ class StopOfOne(callbacks.Callback):
 
 
 class Death(callbacks.Callback):
-    """The second process ends itself once, within an epoch."""
+    """Callback by which the second process ends itself once, within an epoch."""
 
     async_safe = True
 
@@ -77,7 +77,7 @@ class Death(callbacks.Callback):
 
 
 def equal(model: Any, other: Any) -> None:
-    """Asserts that two models have the same values, wherever parts of them are."""
+    """Assert that two models have the same values, wherever parts of them are."""
     pairs = zip(model.weights + model.optimizer.variables, other.weights + other.optimizer.variables, strict=True)
     for one, two in pairs:
         np.testing.assert_array_equal(whole(one), whole(two), err_msg=one.path)
@@ -88,7 +88,7 @@ def whole(variable: Any) -> np.ndarray:
 
 
 def raises(call: Any) -> str:
-    """The error of a call."""
+    """Return the error of a call."""
     try:
         call()
     except ArgumentError as error:

@@ -1,4 +1,4 @@
-"""A Keras model that is trained by all processes together. Arguments: a folder, and a distribution. The first process
+"""Keras model that is trained by all processes together. Arguments: a folder, and a distribution. The first process
 writes what it has seen: losses, metrics, predictions and weights."""
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ np.random.seed(weft.process_index())
 
 
 def mlp(seed: int = 0) -> Any:
-    """A model; what is random about it depends on the seed."""
+    """Make a model, with random numbers from the seed."""
     keras.utils.set_random_seed(seed)
     parts = [layers.Dense(16, activation="relu", name="up"), layers.Dropout(0.2), layers.Dense(4, name="down")]
     model = keras.Sequential(parts, name="mlp")
@@ -34,7 +34,7 @@ def mlp(seed: int = 0) -> Any:
 
 
 def chosen() -> distribution.Distribution:
-    """The distribution that is asked for, over the devices of all processes."""
+    """Return the requested distribution, over the devices of all processes."""
     if KIND == "data":
         return distribution.DataParallel()
     if KIND == "own":
@@ -50,13 +50,13 @@ def chosen() -> distribution.Distribution:
 
 
 def batches() -> Any:
-    """The batches of an epoch, as a generator has them."""
+    """Return the batches of an epoch, as a generator has them."""
     for i in range(0, 48, 12):
         yield X[i : i + 12], Y[i : i + 12]
 
 
 def of_own_rows(model: Any) -> dict[str, Any]:
-    """Each process has rows of its own: of each batch those that would be its devices'."""
+    """Train with rows of each process: of each batch those of its devices."""
     count, index = weft.process_count(), weft.process_index()
     rows = np.arange(48).reshape(-1, count, 12 // count)[:, index].ravel()
     history = model.fit(X[rows], Y[rows], batch_size=12 // count, epochs=2, shuffle=False, verbose=0)
@@ -66,7 +66,7 @@ def of_own_rows(model: Any) -> dict[str, Any]:
 
 
 def of_all_rows(model: Any) -> dict[str, Any]:
-    """All processes have all data. 50 rows in batches of 12, and 2 rows over devices, do not divide."""
+    """Train with all data in all processes. 50 rows in batches of 12, and 2 rows over devices, do not divide."""
     history = model.fit(X, Y, batch_size=12, epochs=2, validation_data=(X[:20], Y[:20]))
     streamed = model.fit(batches(), epochs=1, verbose=0)
     loader = weft.data.Loader((X, Y), 12, shuffle=True, seed=3)

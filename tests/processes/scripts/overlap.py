@@ -44,7 +44,7 @@ class SlowRequest(NothingBorrowed):
 
 
 class SlowLinks(Messages):
-    """A transport whose messages take a while."""
+    """Transport whose messages take a while."""
 
     delay = 0.03
     started, alone, hold = 0, 0, False

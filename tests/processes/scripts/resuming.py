@@ -35,7 +35,7 @@ def step(params: Any, x: Any, y: Any) -> Any:
 
 
 def train(dies: bool) -> None:
-    """All steps that are left, on a mesh of the devices that there are."""
+    """Run the remaining steps on a mesh of the available devices."""
     mesh = weft.make_mesh((weft.device_count(),), ("x",), (AxisType.Auto,))
     split, whole = NamedSharding(mesh, P("x")), NamedSharding(mesh, P())
     x, y = (weft.make_array_from_callback(a.shape, split, lambda i, a=a: a[i]) for a in (DATA, TARGET))

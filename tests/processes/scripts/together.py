@@ -1,4 +1,4 @@
-"""What processes do together outside of programs; as well for one process. The first argument is a folder."""
+"""Operations of processes outside of programs, also with one process. The first argument is a folder."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def uneven() -> None:
 
 
 def batches() -> None:
-    """Each process reads its rows of a batch; the last one is smaller, so that some may have none."""
+    """Read the rows of each process of a batch; the last one is smaller, so that some may have none."""
     mesh = weft.make_mesh((COUNT * LOCAL,), ("x",), (AxisType.Auto,))
     whole = onp.arange(8 * LOCAL * COUNT + 1, dtype=onp.float32)
     for options in ({}, {"transforms": [lambda row: row + 1], "workers": 2}):
@@ -150,7 +150,7 @@ def batches() -> None:
 
 
 def preemption() -> None:
-    """One process is told to end: all stop at the same step."""
+    """Send one process a signal: all stop at the same step."""
     stopped = None
     for step in range(2000):
         if step == 5 + 2 * RANK and RANK == COUNT - 1:
