@@ -112,7 +112,7 @@ class Frame:
     def within(self, call: Call, sequence: PRNGSequence | None, own_names: bool) -> Frame:
         """Return a frame at the same path on another call, in which a lifted function runs.
 
-        With `own_names` names given out inside are free again outside.
+        With `own_names`, names given out inside stay available outside.
         """
         frame = Frame(call, sequence, self.has_state, self.run)
         frame.module_stack = list(self.module_stack)

@@ -37,8 +37,8 @@ def layer_stack(
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Apply a layer `num_layers` times, `x = f(x)`, each time with parameters of its own.
 
-    With `with_per_layer_inputs` it is x, z = f(x, *ys) with a slice of each of `ys` a layer, and returns x and all z.
-    A transparent stack stores its parameters one layer at a time, as a loop would have named them.
+    With `with_per_layer_inputs` a layer is x, z = f(x, *ys) with a slice of each of `ys` per layer, and the result is x
+    and all z. A transparent stack stores its parameters per layer, under the names of a plain loop.
     """
     if num_layers < 0:
         raise ArgumentError(f"hk.layer_stack needs a number of layers of 0 or more, got {num_layers}.")

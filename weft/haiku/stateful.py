@@ -1,8 +1,8 @@
 """Weft's transformations and control flow for functions that use modules.
 
-State and random keys are threaded through: what the function would write comes out as a result, and is written
-outside. While initializing, what is made inside comes out too; loops make it in their first step, which runs before
-the loop, and `cond` and `switch` in a run of each branch.
+State and random keys are threaded through: writes of the function become results and are written outside. During
+initialization new variables become results too; loops create them in their first step, which runs before the loop, and
+`cond` and `switch` in a run of each branch.
 """
 
 from __future__ import annotations
@@ -339,7 +339,7 @@ def _put_loop(frame: Frame, state: Any, key: Any, names: list[Any] = []) -> None
 def _step(frame: Frame, fun: Callable[..., Any], names: list[Any], after: list[Any]) -> Callable[..., Any]:
     """Convert `fun` to a function of state and key that also returns both afterwards; it creates no variables.
 
-    It starts from `names`, and leaves in `after` those that are given out when it is done.
+    Names start from `names`; `after` receives the names given out at the end.
     """
     existing = {path: set(values) for path, values in _state(frame).items()}
 
@@ -496,7 +496,7 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
 def _try(frame: Frame, names: list[Any], fun: Callable[..., Any], args: tuple[Any, ...]) -> None:
     """Run a function for the parameters and states it makes; states stay as they were, or as they were made.
 
-    Names start from `names`, and those given out are free again.
+    Names start from `names`, and names given out stay available.
     """
     before = {path: dict(values) for path, values in _state(frame).items()}
     saved, frame.names = frame.names, [one.copy() for one in names]

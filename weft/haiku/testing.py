@@ -21,7 +21,7 @@ def transform_and_run(
 ) -> Any:
     """Wrap a function that uses modules: a call runs its `init` and then its `apply`.
 
-    `jax_transform` is applied to both, such as `weft.jit`; `map_rng` to the key of each.
+    `jax_transform`, such as `weft.jit`, is applied to both functions, and `map_rng` to the key of each.
     """
     if f is None:
         return functools.partial(

@@ -168,7 +168,7 @@ def with_logical_constraint(
 ) -> Any:
     """Constrain the sharding of arrays by the logical names of their axes.
 
-    Names are checked also if there is one device only.
+    Names are checked even with a single device.
 
     Args:
         x: a tree of arrays.

@@ -116,7 +116,7 @@ def deserialize(data: bytes, separator: str = ".", target: Any = None) -> Any:
 def load_file(filename: str | os.PathLike[str], separator: str = ".", target: Any = None) -> Any:
     """Read a file as a nested dict of arrays, or as a tree with the node types and Python numbers of `target`.
 
-    Shapes must be equal to those of `target`.
+    Shapes must equal those of `target`.
     """
     file = os.fspath(filename)
     return _tree(_arrays(tensor_file.content(file), file), separator, target, file)

@@ -473,8 +473,6 @@ def check_variables(variables: Any, what: str) -> Mapping[str, Any]:
     """Raise unless variables are a dict of dicts, one per collection.
 
     Omitting the outer dict is the most common mistake.
-
-    Omitting the outer dict is the most common mistake.
     """
     if not isinstance(variables, Mapping):
         raise ArgumentTypeError(

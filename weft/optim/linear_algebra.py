@@ -26,8 +26,8 @@ def power_iteration(
 ) -> tuple[Any, Any]:
     """Return the eigenvalue of largest magnitude and its unit eigenvector, by repeated multiplication.
 
-    `matrix` may be a function from trees to trees that is linear; then `v0` says what trees. Iteration stops when
-    ||A v - (v . A v) v|| is at most `error_tolerance`.
+    `matrix` may be a linear function of trees; then `v0` is an example of its argument. Iteration stops when ||A v - (v
+    . A v) v|| is at most `error_tolerance`.
     """
     if callable(matrix):
         if v0 is None:
@@ -118,7 +118,7 @@ def matrix_inverse_pth_root(
 def nnls(A: ArrayLike, b: ArrayLike, iters: int, unroll: int = 1, L: ArrayLike | None = None) -> Array:
     """Return the x >= 0 that minimizes `||A x - b||`, by accelerated projected gradients with restarts.
 
-    `L` is the largest eigenvalue of A^T A, computed when not given.
+    `L` is the largest eigenvalue of A^T A; by default it is computed.
     """
     A, b = wnp.asarray(A), wnp.asarray(b)
     if A.ndim != 2 or b.shape[:1] != A.shape[:1]:

@@ -17,7 +17,7 @@ from weft.errors import ArgumentError, ArgumentTypeError
 class Accumulator:
     """Combination of the results of parts: `init` from the type of one, `update` with each, then `finalize`.
 
-    `aggregate` does within a part, over a leading axis of examples, what the rest does over parts.
+    `aggregate` combines the examples within a part, over their leading axis.
     """
 
     init: Callable[[Any], Any]

@@ -1,7 +1,7 @@
 """A map over several trees of one structure, whose errors name the transformation and the tree.
 
-An optimizer maps over gradients, moments and parameters. One map for each quantity costs more than the arithmetic that
-it traces, so `map_trees` computes all results of a step in one.
+An optimizer maps over gradients, moments and parameters. A map per quantity takes longer than tracing the arithmetic,
+so `map_trees` computes all results of a step in one map.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from weft.errors import ArgumentError, ArgumentTypeError, ShapeMismatchError, Tr
 class ParamsPlaceholder:
     """Placeholder for parameters in an `init` that is called to locate parameters in its state.
 
-    A tree without leaves: an `init` that maps over the leaves of its parameters handles it without a case of its own.
+    It is a tree without leaves, so an `init` that maps over the leaves of its parameters needs no special case.
     """
 
 

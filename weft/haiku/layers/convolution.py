@@ -381,8 +381,8 @@ class ConvNDTranspose(_Convolution):
 def _transpose_padding(module: ConvNDTranspose, size: int, output: int, taps: int, step: int) -> tuple[int, int]:
     """Return the padding of the dilated input for a given output size.
 
-    The convolution that is transposed takes `output` to `size`; where it pads `before`, its transpose pads the rest of
-    the kernel, and after that whatever is left.
+    The corresponding convolution maps `output` to `size`. Where it pads `before`, its transpose pads the rest of the
+    kernel; the remaining padding is at the end.
     """
     if module.padding == "VALID":
         expected, before = (output - taps + step) // step, 0

@@ -254,8 +254,8 @@ class GroupNorm(_Normalization):
 class BatchNorm(_Normalization):
     """(x - mean) · scale / √(variance + eps) + offset for each channel, with moments over the batch.
 
-    In training the moments are those of the batch, and their moving averages are stored as state; else the averages are
-    used, or with `test_local_stats` those of the batch.
+    In training it uses the moments of the batch and stores their moving averages as state; otherwise it uses the
+    averages, or with `test_local_stats` the moments of the batch.
 
     Args:
         create_scale: whether there is a scale.

@@ -24,8 +24,8 @@ def _convolution(channels: int, kernel: int, stride: Any, name: str) -> Conv2D:
 class Block(Module):
     """Convolutions with a shortcut around them.
 
-    In the first version each is followed by normalization and all but the last by a rectifier, which comes after the
-    sum; in the second normalization and rectifier come before each convolution.
+    In the first version each convolution is followed by normalization and, except for the last, a rectifier; one more
+    rectifier follows the sum. In the second, normalization and rectifier precede each convolution.
     """
 
     def __init__(

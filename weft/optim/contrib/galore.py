@@ -86,10 +86,10 @@ def scale_by_galore(
 ) -> GradientTransformation:
     """Rescale updates to `P u(P^T G)`, with u of `base_optimizer` (Adam) and P the `rank` first singular vectors of G.
 
-    P is recomputed every `update_proj_gap` steps; a matrix with more columns than rows is taken from the right.
-    Weights that are no matrices go to `base_optimizer` as they are, unless `weight_dimension_numbers` (one for all
-    weights of two axes or more, a tree with None for those to leave alone, or a function of the parameters) says
-    otherwise. `base_optimizer` sees no parameters, since they do not have the shape of its updates.
+    P is recomputed every `update_proj_gap` steps; a matrix with more columns than rows is projected from the right.
+    Weights that are not matrices are passed to `base_optimizer` unchanged. `weight_dimension_numbers` overrides this:
+    one for all weights of two axes or more, a tree with None for weights without projection, or a function of the
+    parameters. `base_optimizer` sees no parameters, since they do not have the shape of its updates.
     """
     if not isinstance(rank, int) or rank < 1:
         raise ArgumentError(f"galore needs a rank of 1 or more, got {rank!r}")

@@ -43,8 +43,9 @@ def mechanize(
     """Learn the scale of an optimizer: `x = x0 - s d`, with d the sum of its steps and s learned (Cutkosky et al.
     2023).
 
-    The scale is the sum of `num_betas` bettors, with decays 0.9, 0.99, ...: each bets on h = <g, d>, how much the loss
-    falls with a larger scale, and has the wealth that these bets have brought it. `base_optimizer` has a rate of 1.
+    The scale is the sum of `num_betas` coin bettors with decays 0.9, 0.99, ...: each bets on h = <g, d>, the decrease
+    of the loss for a larger scale, with the wealth from its bets so far. `base_optimizer` should have a learning rate
+    of 1.
     """
     if num_betas < 1:
         raise ArgumentError(f"mechanize needs one decay or more, got num_betas={num_betas}")

@@ -55,9 +55,9 @@ def sam(
 ) -> GradientTransformationExtraArgs:
     """Step uphill with `adv_optimizer`, then from the original parameters downhill with the gradient found there.
 
-    Plain: of `sync_period` calls the last is a real step, the others move the parameters uphill. With `opaque_mode`
-    every call is a real step, and update needs `grad_fn(params, step)` to take gradients uphill itself
-    (Foret et al. 2021).
+    Without `opaque_mode` the last of `sync_period` calls is a real step, and the others move the parameters uphill.
+    With `opaque_mode` each call is a real step, and `update` needs `grad_fn(params, step)` for gradients uphill (Foret
+    et al. 2021).
     """
     if sync_period < 2:
         raise ArgumentError(f"sam needs a sync_period of at least 2, uphill and down, got {sync_period}")
@@ -170,7 +170,8 @@ def reduce_on_plateau(
 ) -> GradientTransformationExtraArgs:
     """Multiply updates by a scale that shrinks by `factor` when `value` does not improve `patience` times in a row.
 
-    Values are averaged over `accumulation_size` steps; better means below (1 - rtol) * best - atol.
+    Values are averaged over `accumulation_size` steps. A value is an improvement if it is below (1 - rtol) * best -
+    atol.
     """
     if not 0.0 < factor < 1.0:
         raise ArgumentError(f"reduce_on_plateau needs a factor between 0 and 1, got {factor}")

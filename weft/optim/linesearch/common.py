@@ -68,8 +68,8 @@ def check_scalar(where: str, value_fn: Any, value: Any, grad: Any, params: Any) 
 def value_and_grad_from_state(value_fn: Callable[..., Any]) -> Callable[..., tuple[Any, Any]]:
     """Return `weft.value_and_grad(value_fn)` with an argument `state`, from which a line search's value is reused.
 
-    A line search has already computed value and gradient where it ended; they are recomputed only when the state has
-    none.
+    A line search has already computed value and gradient at its last point; they are recomputed only if the state lacks
+    them.
 
     Args:
         value_fn: the function that is minimized.

@@ -1,8 +1,8 @@
 """The zoom line search, for steps that satisfy the strong Wolfe conditions: enough decrease and a flat slope.
 
-First the step grows until an interval is known that has such a step inside; then the interval is narrowed by
-interpolation (Nocedal and Wright, Numerical Optimization, algorithms 3.5 and 3.6), with the approximate decrease
-condition of Hager and Zhang for where rounding hides the exact one.
+First the step grows until an interval contains such a step; then interpolation narrows the interval (Nocedal and
+Wright, Numerical Optimization, algorithms 3.5 and 3.6). Where rounding hides the exact decrease, the approximate
+condition of Hager and Zhang applies.
 """
 
 from __future__ import annotations

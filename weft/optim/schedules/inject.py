@@ -72,8 +72,8 @@ def _is_stateful_schedule(value: Any) -> bool:
 def _as_hyperparam(value: Any, dtype: Any) -> Any:
     """Convert a hyperparameter to an array; floats to the given dtype, if any.
 
-    Not in the dtype of the updates: 0.999 is 1 in bfloat16. A Python number stays weakly typed, so that setting
-    `state.hyperparams[name] = 0.1` asks for no new compilation.
+    It is not cast to the dtype of the updates: 0.999 is 1 in bfloat16. A Python number stays weakly typed, so that
+    setting `state.hyperparams[name] = 0.1` does not recompile the step.
     """
     value = wnp.asarray(value)
     return value.astype(dtype) if dtype is not None and wnp.issubdtype(value.dtype, wnp.floating) else value
@@ -108,8 +108,8 @@ def inject_hyperparams(
 ) -> Callable[..., GradientTransformationExtraArgs]:
     """Return a factory like `inner_factory` whose numbers live in the state and may be schedules.
 
-    `state.hyperparams["learning_rate"]` can be read, and set when it is no schedule: nothing is compiled again.
-    Arguments in `static_args`, booleans and values other than numbers and functions are passed unchanged.
+    `state.hyperparams["learning_rate"]` can be read, and set unless it is a schedule, without recompilation. Arguments
+    in `static_args`, booleans and values other than numbers and functions are passed unchanged.
 
     Args:
         inner_factory: a function that returns a transformation, such as `adam`.

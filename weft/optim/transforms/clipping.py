@@ -177,8 +177,8 @@ def _clip_and_sum(leaf: Array, norms: Array, limit: Any) -> Array:
 def per_example_layer_norm_clip(grads: Any, global_l2_norm_clip: float, uniform: bool = True) -> tuple[Any, Any]:
     """Clip the gradient of each example leaf by leaf, and sum; also return the number clipped per leaf.
 
-    The bounds of the leaves are such that their squares sum to the square of the bound for all: equal, or with
-    `uniform=False` in proportion to the square roots of the sizes.
+    The squares of the bounds of the leaves sum to the square of the bound for all: the bounds are equal, or with
+    `uniform=False` proportional to the square roots of the sizes.
     """
     leaves, structure = _examples("per_example_layer_norm_clip", grads)
     sizes = [math.prod(leaf.shape[1:]) for leaf in leaves]

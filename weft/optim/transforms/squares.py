@@ -224,7 +224,7 @@ def scale_by_rprop(
     """Rescale updates to `sign(g) * s`: s grows by eta_plus while the sign is constant, and shrinks by eta_minus when
     it changes.
 
-    The update is the step of the gradient before, unless the sign has changed since: the first step is zero.
+    The update is the step for the previous gradient, unless the sign has changed since; the first step is zero.
     """
 
     def init(params: Params) -> ScaleByRpropState:

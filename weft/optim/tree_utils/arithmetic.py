@@ -261,9 +261,9 @@ def cast_to_dtypes(new: Any, old: Any) -> Any:
 def tree_dtype(tree: Any, mixed_dtype_handler: str | Callable[..., Any] | None = None) -> Any:
     """Return the common dtype of all leaves, or that of a Python float without leaves.
 
-    `mixed_dtype_handler` says what to do when there are several: None raises, "promote" is the dtype that all of
-    them promote to, "lowest" and "highest" the one that promotes to all others or that all others promote to, and a
-    function gets them all.
+    `mixed_dtype_handler` decides for several dtypes: None raises, "promote" returns their promoted dtype, "lowest" the
+    one that promotes to all others, "highest" the one that all others promote to, and a function is applied to all of
+    them.
     """
     dtypes = [leaf.dtype if hasattr(leaf, "dtype") else wnp.asarray(leaf).dtype for leaf in weft.tree.leaves(tree)]
     if not dtypes:

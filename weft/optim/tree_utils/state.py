@@ -79,7 +79,7 @@ def _search(tree: Any, path: tuple[Any, ...], key: Any) -> dict[tuple[Any, ...],
 def tree_get_all_with_path(tree: Any, key: Any, filtering: Filter | None = None) -> list[tuple[tuple[Any, ...], Any]]:
     """Return all (path, value) pairs whose last key is `key`, or whose value is a named tuple of the class `key`.
 
-    `filtering(path, value)` drops those for which it is false.
+    Pairs for which `filtering(path, value)` is false are dropped.
     """
     found = _search(tree, (), key)
     return [(path, node) for path, node in found.items() if filtering is None or filtering(path, node)]
@@ -148,9 +148,8 @@ def tree_map_params(
 ) -> Any:
     """Apply `f` to the parts of a state that are shaped like parameters, as `weft.tree.map` would.
 
-    `init` is called with a placeholder to see where it puts parameters; there the state has subtrees of the
-    structure of the parameters. Trees in `rest` have that structure. Other leaves go through
-    `transform_non_params`, or stays.
+    `init` is called with a placeholder to locate parameters; there the state has subtrees with the structure of the
+    parameters, as do the trees in `rest`. Other leaves are mapped by `transform_non_params`, if given.
     """
     placeholder = ParamsPlaceholder()
     shape = (initable.init if isinstance(initable, GradientTransformation) else initable)(placeholder)
