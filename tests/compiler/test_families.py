@@ -400,7 +400,7 @@ def test_wrong_sizes_are_named() -> None:
         weft.jit(f, dynamic={"x": "b, t"})(np.ones(3), np.ones(3))
     with pytest.raises(ValueError, match="the call must have all arguments"):
         weft.jit(f, dynamic={"z": "t"})(np.ones(3), np.ones(3))
-    with pytest.raises(ValueError, match="dynamic is a dict"):
+    with pytest.raises(ValueError, match="dynamic must be a dict"):
         weft.jit(f, dynamic=["t"])
     even = weft.jit(lambda x: x.reshape(2, -1).sum(0), dynamic={0: "2*t"})
     assert even(np.ones(6)).shape == (3,)

@@ -190,7 +190,7 @@ class Other:
         self.streams.append(stream)
         unknown = self.value.dtype.isbuiltin != 1
         capsule = (self.value.view("u2") if unknown else self.value).__dlpack__(max_version=max_version)
-        tensor = dlpack._tensor_of(capsule)
+        tensor = dlpack._get_tensor(capsule)
         tensor.device_type, tensor.code = 2, dlpack.CODES["bfloat16"] if unknown else tensor.code
         return capsule
 
@@ -240,13 +240,13 @@ def test_memory_for_other_libraries(gpu: tuple[Device, SimulatedDriver]) -> None
         for options, waits in (({"stream": 9, "max_version": (1, 0)}, 9), ({}, 1), ({"stream": -1}, None)):
             driver.calls.clear()
             capsule = x.__dlpack__(**options)  # type: ignore[arg-type]
-            tensor = dlpack._tensor_of(capsule)
+            tensor = dlpack._get_tensor(capsule)
             assert tensor.data == x.unsafe_buffer_pointer() and (tensor.device_type, tensor.device_id) == (2, 0)
             assert driver.calls == ([f"{waits} waits for work"] if waits else [])
             assert tensor.code == (4 if dtype == "bfloat16" else tensor.code)
             del capsule, tensor
             assert driver.calls[1:] == ([f"work waits for {waits}"] if waits else [])
-    assert dlpack._tensor_of(x.__dlpack__(copy=True)).data != x.unsafe_buffer_pointer()
+    assert dlpack._get_tensor(x.__dlpack__(copy=True)).data != x.unsafe_buffer_pointer()
     np.testing.assert_array_equal(np.from_dlpack(x, device="cpu"), np.asarray(x))
     interface = x.__cuda_array_interface__
     assert interface["data"] == (x.unsafe_buffer_pointer(), True) and interface["stream"] == driver.stream_handle

@@ -193,7 +193,7 @@ def test_a_mesh_of_one_gpu(one: tuple[Device, SimulatedDriver]) -> None:
     there = weft.device_put(beside, weft.NamedSharding(mesh, P("i")))
     assert there.unsafe_buffer_pointer() == beside.unsafe_buffer_pointer()
     assert driver.calls.count("in 256") == copies and there.__dlpack_device__() == (2, 0)
-    assert dlpack._tensor_of(there.__dlpack__()).data == beside.unsafe_buffer_pointer()
+    assert dlpack._get_tensor(there.__dlpack__()).data == beside.unsafe_buffer_pointer()
 
 
 def test_the_library_with_one_gpu(one: tuple[Device, SimulatedDriver], monkeypatch: pytest.MonkeyPatch) -> None:

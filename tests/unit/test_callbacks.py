@@ -220,7 +220,7 @@ def test_debug_print_of_cotangents(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (lambda: weft.debug.print("text", 3), ValueError, "does not appear"),
         (lambda: weft.debug.print("{x}"), KeyError, "uses `x`, which must be among the arguments"),
-        (lambda: weft.debug.print(3), TypeError, "format string first"),
+        (lambda: weft.debug.print(3), TypeError, "must be a format string"),
         (lambda: weft.debug.callback(3), TypeError, "takes a function"),
     ],
 )

@@ -368,7 +368,7 @@ def test_types_of_traced_jaxprs_are_sharded(function: Any, operands: Any, result
         (
             weft.vmap(lambda a, b: a + b),
             [BATCH, struct((8, 4), "y")],
-            "mapped dimensions .* split differently",
+            "mapped dimensions .* split alike",
             "reshard",
         ),
     ],
