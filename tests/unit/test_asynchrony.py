@@ -202,12 +202,12 @@ def test_a_program_that_is_waited_for_at_once_runs_in_the_caller(monkeypatch: py
     f = warm(slow, lambda: ones(8))
     (call,) = (v for d in f._recent for v in d.__globals__.values() if isinstance(v, queue.QueuedCall))
     for _ in range(2):
-        call.ended(True)
+        call.record_end(True)
     assert [is_promised(f(ones(8))) for _ in range(queue.CALLS_IN_CALLER)] == [False] * queue.CALLS_IN_CALLER
     y = f(ones(8))  # another attempt
     assert is_promised(y)
     weft.effects_barrier()
-    call.ended(False)
+    call.record_end(False)
     assert is_promised(f(ones(8)))
 
 

@@ -465,13 +465,13 @@ def _in_order(arrays: Sequence[Any], devices: Sequence[Device]) -> list[Concrete
             free.append(part)
         elif part.device not in devices:
             raise ArgumentError(
-                f"Shard {i} is committed to a device that is not one of the sharding's.",
+                f"Shard {i} must be committed to a device of the sharding, or to none.",
                 received=f"{part.aval.short()} on {part.device!r} where the sharding has {list(devices)}",
                 fix="weft.device_put(part, device)",
             )
         elif part.device in by_device:
             raise ArgumentError(
-                f"Shard {i} is committed to the device of another shard.",
+                f"Shard {i} must not be committed to the device of another shard.",
                 received=f"{part.aval.short()} on {part.device!r}",
                 fix="weft.device_put(part, device) with another device for each shard",
             )

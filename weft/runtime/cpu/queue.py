@@ -54,7 +54,7 @@ class Job:
         self.error: Exception | None = None
 
     def is_done(self) -> bool:
-        return self.held is None or _completed().value >= self.index
+        return self.held is None or _completion_counter().value >= self.index
 
     def wait(self) -> None:
         """Block until the program has ended; raise the error that it ended with."""
@@ -80,7 +80,7 @@ class Job:
                 self.error = error
         else:
             executable.took(nanoseconds)
-            self.call.ended(waited_for)
+            self.call.record_end(waited_for)
         self.held = None
 
 
@@ -91,13 +91,13 @@ _worker: threading.Thread | None = None
 
 
 @functools.cache
-def _completed() -> ctypes.c_int64:
+def _completion_counter() -> ctypes.c_int64:
     """Return native code's counter of the programs that have ended."""
     return ctypes.c_int64.from_address(pool.library().function("weft_queue_completed", ctypes.c_int64)())
 
 
 @functools.cache
-def _submitted() -> ctypes.c_int64:
+def _submission_counter() -> ctypes.c_int64:
     """Return native code's counter of the programs that were enqueued."""
     return ctypes.c_int64.from_address(pool.library().function("weft_queue_submitted", ctypes.c_int64)())
 
@@ -128,7 +128,7 @@ def is_possible() -> bool:
 def reap() -> None:
     """Release the memory of jobs that have ended."""
     with _lock:
-        done = _completed().value
+        done = _completion_counter().value
         while flying and flying[0].index <= done:
             job = flying.popleft()
             first = (job.index - 1) % queue.MOST * queue.WORDS
@@ -299,7 +299,7 @@ class QueuedCall:
             barrier()
             return None
 
-    def ended(self, waited_for: bool) -> None:
+    def record_end(self, waited_for: bool) -> None:
         """Record that a run has ended, and whether a waiting caller had to run it."""
         self._waited_for = self._waited_for + 1 if waited_for else 0
         self._in_caller = CALLS_IN_CALLER if self._waited_for >= MOST_WAITED_FOR else 0
@@ -369,7 +369,7 @@ class QueuedCall:
             job.held = (*holds, packed)
             if _worker is None:
                 _start_worker()
-            job.index = _submitted().value + 1
+            job.index = _submission_counter().value + 1
             run = functools.partial(_submit(), self._run, executable.code_address, packed, frame.count, frame.registers)
             # Both or neither must happen: no signal handler runs between two calls from C.
             _both((functools.partial(flying.append, job), run))
