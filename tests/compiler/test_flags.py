@@ -190,11 +190,11 @@ def test_a_flag_ends_a_while_loop_that_would_go_on() -> None:
 def test_which_programs_are_flagged() -> None:
     plain = weft.make_jaxpr(lambda x: x + 1)(1.0)
     printing = weft.make_jaxpr(lambda x: weft.debug.print("{}", x))(1.0)
-    assert not can_flag(plain)
+    assert not can_flag(plain, get_compile_options())
     with weft.checks("all"):
-        assert can_flag(plain) and not can_flag(printing)
+        assert can_flag(plain, get_compile_options()) and not can_flag(printing, get_compile_options())
         with weft.debug_infs(True):
-            assert not can_flag(plain)
+            assert not can_flag(plain, get_compile_options())
     inner = weft.make_jaxpr(lambda x: lax.scan(lambda c, i: (c.at[i].set(0.0), None), x, wnp.arange(3))[0])
     assert writes_in_place(inner(wnp.ones(4))) and not writes_in_place(plain)
 
