@@ -103,7 +103,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _hear_interrupts() -> None:
-    """Let tests interrupt endless programs, which processes that a shell starts in the background ignore."""
+    """Handle SIGINT, by which tests interrupt endless programs: processes in the background ignore it."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

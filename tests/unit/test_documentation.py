@@ -34,28 +34,10 @@ def anchors(path: pathlib.Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
 
 
-NOT_YET_WRAPPED = {
-    ROOT / "docs" / "design" / f"{name}.md"
-    for name in [
-        "asynchrony",
-        "devices",
-        "gpu",
-        "jit",
-        "primitive",
-        "processes",
-        "robustness",
-        "sharding",
-        "spine",
-        "surface",
-    ]
-}
-"""Pages with lines beyond 100 columns; the list only shrinks."""
-
-
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_lines_of_prose_have_at_most_100_columns(path: pathlib.Path) -> None:
     numbers = load_tool("wrap_markdown").long_lines(path.read_text(encoding="utf-8"))
-    assert not numbers or path in NOT_YET_WRAPPED, f"lines {numbers}: python tools/wrap_markdown.py {path}"
+    assert not numbers, f"lines {numbers}: python tools/wrap_markdown.py {path}"
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())

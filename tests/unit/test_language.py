@@ -17,11 +17,11 @@ from tests.tooling import load_tool
 
 # class of places | how many are left | what to write instead
 TABLE = """
-docstrings   |  515 | a verb in the imperative first: "Return ...", "Split ..."; a property begins with a noun
-of names     |  107 | a verb or the noun that is returned: `get_range`, `residuals`
-participles  |  566 | a verb: `merge`, not `merged`
-sentences    |  315 | a term of the field in place of a relative clause
-errors       |  100 | what must hold and what was received: "... must ...; got ..."
+docstrings   |    0 | a verb in the imperative first: "Return ...", "Split ..."; a property begins with a noun
+of names     |    8 | a verb or the noun that is returned: `get_range`, `residuals`
+participles  |  289 | a verb: `merge`, not `merged`
+sentences    |   78 | a term of the field in place of a relative clause
+errors       |   49 | what must hold and what was received: "... must ...; got ..."
 """
 
 
