@@ -270,7 +270,7 @@ def test_missing_code_of_loops_is_compiled_when_the_program_is_called_again(fold
     function, arguments = SAMPLES["while"]
     jaxpr = constants_to_arguments(make_jaxpr(function)(*arguments))
     first = Executable(compilation_of(jaxpr))
-    kernels.compile_kernels(first._launched(), first.compilation.target, Tier.LIGHT)
+    kernels.compile_kernels(first._find_kernels(), first.compilation.target, Tier.LIGHT)
     second = Executable(compile_program(jaxpr))
     assert not second.loops and second.tier is Tier.LIGHT and second.can_improve
     second.optimise()
