@@ -241,5 +241,5 @@ def test_policies_that_offload() -> None:
             offload_src="device",
             offload_dst="pinned_host",
         )
-    with pytest.raises(ValueError, match="memory"):
+    with pytest.raises(ValueError, match="memories"):
         policies.offload_dot_with_no_batch_dims("device", "attic")
