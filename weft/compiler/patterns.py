@@ -200,8 +200,18 @@ class Apply(Pattern):
 
     def match_equation(self, equation: Equation, definitions: Definitions, bound: Bound) -> bool:
         """Return whether an equation of this operation matches, and enter names into `bound`."""
-        if self.operands is not None and not self.match_operands(equation, definitions, bound):
-            return False
+        patterns = self.operands
+        if patterns is not None:
+            if self.commutes or self.more:
+                if not self.match_operands(equation, definitions, bound):
+                    return False
+            elif len(equation.invars) != len(patterns):
+                return False
+            else:
+                # The common case, written out: every rule of a pass comes here for every equation that it may fit.
+                for pattern, atom in zip(patterns, equation.invars):  # noqa: B905
+                    if not pattern.match(atom, definitions, bound):
+                        return False
         if self.name is not None:
             bound[self.name] = equation
         return True

@@ -18,6 +18,7 @@ from weft.compiler.patterns import operands, operation
 from weft.compiler.rewrite import Match, Rules, drop_unread, everywhere, new_equation, rewrite, rule
 from weft.ir.jaxpr import Atom, Equation, Jaxpr, Literal
 from weft.primitives.contraction.contract import dot_general, free_axes
+from weft.primitives.movement.shape import transpose
 
 x, y = operands("x y")
 dot, transposed = operation("dot_general"), operation("transpose")
@@ -109,8 +110,13 @@ def orient(jaxpr: Jaxpr) -> Jaxpr:
     """Take transposes into contractions, and make those without a sum multiplications. Needs: any. Keeps: its form."""
     if not any(e.primitive is dot_general for e in jaxpr.eqns):
         return jaxpr
-    after = rewrite(jaxpr, ORIENT)
+    after = rewrite(jaxpr, ORIENT) if any(e.primitive is transpose for e in jaxpr.eqns) else jaxpr
     if after is not jaxpr:
         # Outer products that only a transpose read must not become multiplications.
         after = drop_unread(after, ("dot_general", "transpose"))
-    return rewrite(after, OUTER)
+    return rewrite(after, OUTER) if any(is_outer(e) for e in after.eqns) else after
+
+
+def is_outer(equation: Equation) -> bool:
+    """Return whether an equation is a contraction over no axes."""
+    return equation.primitive is dot_general and not equation.params["dimension_numbers"][0][0]
