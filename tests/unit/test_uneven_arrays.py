@@ -113,7 +113,7 @@ def test_assembled_of_parts() -> None:
     equal(array, VALUES)
     parts = [shard.data for shard in array.addressable_shards]
     equal(weft.make_array_from_single_device_arrays((5, 3), sharding, parts), VALUES)
-    with pytest.raises(ArgumentError, match=r"(?s)Part 4 does not have .*f32\[1,2\] where \(2, 2\)"):
+    with pytest.raises(ArgumentError, match=r"(?s)Shard 4 does not have .*f32\[1,2\] where \(2, 2\)"):
         weft.make_array_from_single_device_arrays((6, 3), sharding, parts)
     assert weft.process_slices(sharding, (5, 3)) == (slice(0, 5), slice(0, 3))
     equal(weft.make_array_from_process_local_data(sharding, VALUES), VALUES)
