@@ -29,7 +29,8 @@ OPENINGS = frozenset([*ARTICLES, "what", "whether", "how", "which", "where", "wh
 """First words of a docstring that make it a noun phrase or a relative clause instead of an imperative."""
 SENTENCES = re.compile(
     r"\b(who|whoever|whom|nobody|somebody|anybody)\b|\bso (many|much|often|long)\b|\bof which\b"
-    r"|\b(is|are) there for\b|\b(is|are) (told|asked)\b|\bwhat (it|they) (is|are|has|have)\b|\bis none\b|\bare none\b",
+    r"|\b(is|are) there for\b|\b(is|are) (told|asked)\b|\bwhat (it|they) (is|are|has|have)\b"
+    r"|(?-i:\bis none\b|\bare none\b)",
     re.I,
 )
 """Constructions that a reader has to decode."""

@@ -19,9 +19,9 @@ from tests.tooling import load_tool
 TABLE = """
 docstrings   |    0 | a verb in the imperative first: "Return ...", "Split ..."; a property begins with a noun
 of names     |    8 | a verb or the noun that is returned: `get_range`, `residuals`
-participles  |  289 | a verb: `merge`, not `merged`
-sentences    |   78 | a term of the field in place of a relative clause
-errors       |   49 | what must hold and what was received: "... must ...; got ..."
+participles  |  286 | a verb: `merge`, not `merged`
+sentences    |   35 | a term of the field in place of a relative clause
+errors       |   48 | what must hold and what was received: "... must ...; got ..."
 """
 
 
