@@ -10,6 +10,7 @@ import argparse
 import json
 import math
 import pathlib
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -167,7 +168,7 @@ def write_page(run: Mapping[str, Any], path: pathlib.Path) -> None:
     about = f"{peers}; Python {machine['python']}, {machine['processor']}, {machine['cores']} cores"
     if machine["load"] is not None:
         about += f" with {machine['load']:.1f} other processes on each"
-    about += "."
+    about = textwrap.fill(about + ".", 100)
     page = replaced(path.read_text(), "lines", f"{about}\n\n{page_table(results)}")
     page = replaced(page, "fits", newton_table(run.get("newton_cg", []), page=True))
     path.write_text(page)

@@ -200,7 +200,7 @@ def test_a_program_that_becomes_short_is_not_queued_any_more(monkeypatch: pytest
 def test_a_program_that_is_waited_for_at_once_runs_in_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queue, "MOST_WAITED_FOR", 2)
     f = warm(slow, lambda: ones(8))
-    (call,) = (v for d in f._recent for v in d.__globals__.values() if isinstance(v, queue.QueuedCall))
+    (call,) = (v for d in f._table.recent for v in d.__globals__.values() if isinstance(v, queue.QueuedCall))
     for _ in range(2):
         call.record_end(True)
     assert [is_promised(f(ones(8))) for _ in range(queue.CALLS_IN_CALLER)] == [False] * queue.CALLS_IN_CALLER
