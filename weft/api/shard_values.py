@@ -44,7 +44,7 @@ class DeviceValues(Observer):
     def begin(self, trace: StagingTrace, arguments: Sequence[StagedTracer]) -> None:
         self.trace, self.arguments = trace, arguments
 
-    def stacked(self, tracer: StagedTracer) -> np.ndarray:
+    def compute(self, tracer: StagedTracer) -> np.ndarray:
         """Compute a value; return those of all devices, along a new first dimension."""
         assert self.trace is not None
         jaxpr, _ = self.trace.slice(self.arguments, tracer)
@@ -70,7 +70,7 @@ class DeviceValues(Observer):
         aval = tracer.aval
         if not isinstance(aval, ArrayType) or aval.vma or aval.manual.unreduced or not isinstance(aval.dtype, np.dtype):
             return None
-        values = self.stacked(tracer)
+        values = self.compute(tracer)
         # Without check_vma the type does not say whether devices share the value.
         shared = self.checked or np.array_equal(values, np.broadcast_to(values[:1], values.shape), equal_nan=False)
         return values[0] if shared else None
@@ -83,6 +83,6 @@ class DeviceValues(Observer):
         sizes = tuple(self.mesh.shape[a] for a in names)
         order = names + [a for a in self.mesh.axis_names if a not in self.manual]
         devices = self.mesh.devices.transpose([self.mesh.axis_names.index(a) for a in order]).reshape(*sizes, -1)
-        shown = zip(np.ndindex(sizes), self.stacked(tracer), strict=True)
+        shown = zip(np.ndindex(sizes), self.compute(tracer), strict=True)
         title = ", ".join(map(str, names))
         return "\n".join(f"On {devices[at][0]} at mesh coordinates ({title}) = {at}:\n{value}\n" for at, value in shown)
