@@ -385,6 +385,25 @@ def test_eager_bodies_read_values_that_all_devices_share(mesh: Mesh, capsys: pyt
         weft.jit(f)(a)
 
 
+def test_eager_bodies_do_not_repeat_effects(mesh: Mesh) -> None:
+    calls: list[float] = []
+
+    def counted(a: Any) -> onp.ndarray:
+        calls.append(0.0)
+        return onp.float32(2)
+
+    def body(a: Any) -> Any:
+        two = weft.experimental.io_callback(counted, weft.ShapeDtypeStruct((), onp.float32), a)
+        assert str(two).startswith("JitTracer")
+        with pytest.raises(weft.errors.ConcretizationTypeError):
+            float(lax.pmax(two, ("x", "y")))
+        return a * two
+
+    f = weft.shard_map(body, mesh=mesh, in_specs=P("x", "y"), out_specs=P("x", "y"))
+    onp.testing.assert_array_equal(f(np.ones((4, 2))), 2 * onp.ones((4, 2)))
+    assert len(calls) == 8
+
+
 def test_printing_in_an_eager_body_shows_each_device(mesh: Mesh) -> None:
     texts = []
 

@@ -139,7 +139,7 @@ def shard_map(
             return [vary_as(r, s, manual) for r, s in zip(results, found, strict=True)]
 
         observer = None
-        if is_eager(leaves) and isinstance(where, Mesh) and not context.device_axes:
+        if is_eager(leaves) and isinstance(where, Mesh) and not (context.device_axes or where.is_multi_process):
 
             def run(observed: Callable[..., Any]) -> Any:
                 axes = tuple(a for a in where.axis_names if a in manual)

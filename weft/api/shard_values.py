@@ -29,8 +29,8 @@ class DeviceValues(Observer):
     """The values that a body computes on the devices of a mesh, while it is traced for a call with these arguments.
 
     A value is computed when Python asks for it: the operations recorded so far that it depends on run as a `shard_map`
-    of their own, so a body that asks for nothing is traced once and runs once. Effects such as `debug.print` do not
-    run twice, because the operations of a value have results that it depends on.
+    of their own, so a body that asks for nothing is traced once and runs once. A value that depends on an operation
+    with effects (`io_callback`) has none here, because the effects would happen twice.
     """
 
     def __init__(self, mesh: Mesh, manual: frozenset[Any], checked: bool, run: Run):
@@ -44,10 +44,15 @@ class DeviceValues(Observer):
     def begin(self, trace: StagingTrace, arguments: Sequence[StagedTracer]) -> None:
         self.trace, self.arguments = trace, arguments
 
-    def compute(self, tracer: StagedTracer) -> np.ndarray:
-        """Compute a value; return those of all devices, along a new first dimension."""
+    def compute(self, tracer: StagedTracer) -> np.ndarray | None:
+        """Compute a value; return those of all devices along a new first dimension, or None if it has none here."""
+        aval = tracer.aval
+        if not isinstance(aval, ArrayType) or aval.manual.unreduced or not isinstance(aval.dtype, np.dtype):
+            return None
         assert self.trace is not None
         jaxpr, _ = self.trace.slice(self.arguments, tracer)
+        if jaxpr.effects:
+            return None
         axes = tuple(a for a in self.mesh.axis_names if a in self.manual)
 
         def body(*parts: Any) -> Any:
@@ -67,22 +72,23 @@ class DeviceValues(Observer):
             context.axes, context.manual, context.device_axes, context.trace = inside
 
     def value(self, tracer: StagedTracer) -> Any:
-        aval = tracer.aval
-        if not isinstance(aval, ArrayType) or aval.vma or aval.manual.unreduced or not isinstance(aval.dtype, np.dtype):
+        if getattr(tracer.aval, "vma", None):  # differs between devices
             return None
         values = self.compute(tracer)
+        if values is None:
+            return None
         # Without check_vma the type does not say whether devices share the value.
-        shared = self.checked or np.array_equal(values, np.broadcast_to(values[:1], values.shape), equal_nan=False)
+        shared = self.checked or np.array_equal(values, np.broadcast_to(values[:1], values.shape))
         return values[0] if shared else None
 
     def text(self, tracer: StagedTracer) -> str:
-        aval = tracer.aval
-        if not isinstance(aval, ArrayType) or aval.manual.unreduced or not isinstance(aval.dtype, np.dtype):
-            return f"JitTracer({type_text(aval)})"
+        values = self.compute(tracer)
+        if values is None:
+            return f"JitTracer({type_text(tracer.aval)})"
         names = [a for a in self.mesh.axis_names if a in self.manual]
         sizes = tuple(self.mesh.shape[a] for a in names)
         order = names + [a for a in self.mesh.axis_names if a not in self.manual]
         devices = self.mesh.devices.transpose([self.mesh.axis_names.index(a) for a in order]).reshape(*sizes, -1)
-        shown = zip(np.ndindex(sizes), self.compute(tracer), strict=True)
+        shown = zip(np.ndindex(sizes), values, strict=True)
         title = ", ".join(map(str, names))
         return "\n".join(f"On {devices[at][0]} at mesh coordinates ({title}) = {at}:\n{value}\n" for at, value in shown)
