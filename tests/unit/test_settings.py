@@ -4,6 +4,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import tempfile
 import threading
 import typing
 
@@ -27,6 +28,8 @@ def restored(monkeypatch):
 
 def other_value(state):
     """Return an allowed value that is not the current one."""
+    if state.name == "compilation_cache_dir":  # code that is compiled in the background may be stored there meanwhile
+        return os.path.join(tempfile.gettempdir(), "weft-other-cache")
     plain = (
         True,
         False,
