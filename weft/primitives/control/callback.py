@@ -232,6 +232,7 @@ class debug_callback(EffectfulCallback):
 
     def explicit_factors(self, *types: Any, **params: Any) -> AxisFactors:
         """Operands may be split in any way, since there is no result whose type depends on it."""
+        # Partitioning keeps a factor that no result has only if its parts are combined; nothing is, without results.
         names = [tuple(f"d{i}_{k}" for k in range(t.ndim)) for i, t in enumerate(types)]
         return AxisFactors(tuple(names), (), combine={name: "sum" for group in names for name in group})
 
