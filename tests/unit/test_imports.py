@@ -70,6 +70,7 @@ COMPILER = (
     "target.matmuls",
     "target.evaluation",
     "target.loop_writer",
+    "target.stablehlo",
     "target.cpu",
     "target.cuda",
 )

@@ -1,0 +1,9 @@
+"""StableHLO: a jaxpr as the text of a module, for every compiler that reads it.
+
+`emit` is the entry point. `types`, `writer` and `emitter` are the base; every other module has the rules of a family
+of primitives. A primitive without a rule is replaced by its definition.
+"""
+
+from __future__ import annotations
+
+from weft.compiler.target.stablehlo.module import emit as emit

@@ -1,0 +1,126 @@
+"""Modules of StableHLO: the passes before emission, the main function, its arguments and results."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from weft.compiler.passes.choose_platform import choose_platform
+from weft.compiler.passes.decompose import with_definitions
+from weft.compiler.passes.drop_dead import drop_dead
+from weft.compiler.passes.inline import inline
+from weft.compiler.rewrite import everywhere
+from weft.compiler.target.stablehlo import (
+    collectives,
+    contraction,
+    control,
+    elementwise,
+    indexing,
+    linalg,
+    movement,
+    reduction,
+    sorting,
+    windows,
+)
+from weft.compiler.target.stablehlo.emitter import Emitter, Parts, has_rule, part_types, static_shape, word_count
+from weft.compiler.target.stablehlo.movement import join_words, split_words
+from weft.compiler.target.stablehlo.types import UINT32
+from weft.compiler.target.stablehlo.writer import Value
+from weft.ir.jaxpr import Equation, Jaxpr
+
+# The version of StableHLO whose operations are the newest ones used (`tan`, batching dimensions of gather).
+VERSION = "1.7.0"
+FAMILIES = (collectives, contraction, control, elementwise, indexing, linalg, movement, reduction, sorting, windows)
+
+
+class Platform(NamedTuple):
+    """Kind of the device that runs a module, as much of a `Target` as the passes here read."""
+
+    kind: str
+
+    def inside(self, equation: Equation) -> Platform:
+        """Return the platform of sub-jaxprs."""
+        return self
+
+
+def emit(
+    jaxpr: Jaxpr,
+    *,
+    name: str = "main",
+    donated: Sequence[int | None] = (),
+    num_partitions: int = 1,
+    axes: Mapping[Any, int] | None = None,
+    platform: str = "cpu",
+) -> str:
+    """Return the text of a module with one public function, which computes a jaxpr with concrete constants.
+
+    Args:
+        jaxpr: the program, as it was traced; calls are inlined.
+        name: the name of the function.
+        donated: for each argument the index of the result that may take its memory, or None.
+        num_partitions: the number of devices that run it, if it has collectives.
+        axes: sizes of the axes of the mesh that collectives name, in the order of the mesh, whose devices are the
+            partitions; not needed for one axis.
+        platform: the platform that operations which depend on it are for, such as "cpu" or "tpu".
+    """
+    jaxpr = prepare(jaxpr, platform)
+    e = Emitter(num_partitions, axes)
+    arguments = [e.new(*argument_type(v.aval)) for v in jaxpr.invars]
+    values = [to_parts(e, x, v) for x, v in zip(arguments, jaxpr.invars, strict=True)]
+    results = [from_parts(e, parts, a) for parts, a in zip(e.body(jaxpr, values), jaxpr.outvars, strict=True)]
+    aliases = [*donated, *(None,) * (len(arguments) - len(donated))]
+    head = ", ".join(
+        repr(x) + ("" if alias is None else f" {{tf.aliasing_output = {alias} : i32}}")
+        for x, alias in zip(arguments, aliases, strict=True)
+    )
+    types = ", ".join(x.type for x in results)
+    names = ", ".join(x.name for x in results)
+    module = re.sub(r"\W", "_", jaxpr.name) or "program"
+    attributes = f"mhlo.num_partitions = {num_partitions} : i32, mhlo.num_replicas = 1 : i32"
+    return "\n".join(
+        [
+            f"// StableHLO {VERSION}",
+            f"module @{module} attributes {{{attributes}}} {{",
+            f"  func.func public @{name}({head}) -> ({types}) {{",
+            *([e.text] if e.text else []),
+            f"    return {names} : {types}" if results else "    return",
+            "  }",
+            *e.functions,
+            "}",
+            "",
+        ]
+    )
+
+
+def argument_type(aval: Any) -> tuple[tuple[int, ...], Any]:
+    """Return the shape and dtype of an argument or a result: those of keys are their words."""
+    count = word_count(aval.dtype) if hasattr(aval, "dtype") else None
+    shape = static_shape(aval)
+    return (shape, aval.dtype) if count is None else ((*shape, count), UINT32)
+
+
+def to_parts(e: Emitter, x: Value, var: Any) -> Parts:
+    """Split the words of keys; other arguments are one part."""
+    return (x,) if len(part_types(var.aval)) == 1 else split_words(e, x)
+
+
+def from_parts(e: Emitter, parts: Parts, atom: Any) -> Value:
+    """Join the words of keys."""
+    return parts[0] if len(parts) == 1 else join_words(e, parts)
+
+
+def prepare(jaxpr: Jaxpr, platform: str) -> Jaxpr:
+    """Inline calls, drop dead code, and replace operations without a rule by their definitions."""
+    return define(drop_dead(choose_platform(inline(jaxpr), Platform(platform))))
+
+
+@everywhere
+def define(jaxpr: Jaxpr) -> Jaxpr:
+    """Replace operations without a rule by their definitions, and identities by their operands."""
+    return with_definitions(jaxpr, definition, identities=True)
+
+
+def definition(equation: Equation) -> Any:
+    """Return the definition of an equation that has no rule."""
+    return None if has_rule(equation) else equation.primitive.define(equation)
