@@ -10,7 +10,7 @@ import numpy as np
 
 from weft.base import dtypes
 from weft.compiler.target.stablehlo.elementwise import convert
-from weft.compiler.target.stablehlo.emitter import Emitter, Site, rule, unsupported
+from weft.compiler.target.stablehlo.emitter import Emitter, Site, rule, support_error
 from weft.compiler.target.stablehlo.indexing import combine_region
 from weft.compiler.target.stablehlo.types import INT32, UINT32, pairs
 from weft.compiler.target.stablehlo.writer import Value
@@ -28,7 +28,7 @@ def mesh_axes(e: Emitter, site: Site, names: Sequence[Any]) -> dict[Any, int]:
     if missing:
         reason = f"the mesh of the module has no axis {missing[0]!r}"
         fix = "pass the axes of the mesh and their sizes: emit(jaxpr, axes=dict(mesh.shape), ...)"
-        raise unsupported(f"`{site.primitive.name}`", reason, fix, site.source)
+        raise support_error(f"`{site.primitive.name}`", reason, fix, site.source)
     return axes
 
 
@@ -89,7 +89,7 @@ def all_gather(e: Emitter, site: Site, x: Value) -> Value:
 
 @rule("reduce_scatter")
 def reduce_scatter(e: Emitter, site: Site, x: Value) -> Value:
-    """Write a sum over devices of which each keeps its slice."""
+    """Write a sum over devices; each keeps its slice."""
     p = site.params
     axis, count = p["scatter_dimension"], p["axis_size"]
     groups = replica_groups(e, site, [p["axis_name"]], p.get("axis_index_groups"))

@@ -75,7 +75,7 @@ def cond(e: Emitter, site: Site, equation: Equation, index: Parts, *operands: Pa
     return regroup(e.write("stablehlo.case", [which], results, "", regions), types)
 
 
-def counted_loop(
+def count_loop(
     e: Emitter, count: Value, initial: Sequence[Value], step: Callable[[Value, list[Value]], Sequence[Value]]
 ) -> list[Value]:
     """Write a loop over the indices from 0 up to a count."""
@@ -112,7 +112,7 @@ def scan(e: Emitter, site: Site, equation: Equation, *operands: Parts) -> list[P
         ]
         return flatten([*results[: len(carry)], *new])
 
-    return regroup(counted_loop(e, e.scalar(length, INT32), flatten(groups), step), groups)
+    return regroup(count_loop(e, e.scalar(length, INT32), flatten(groups), step), groups)
 
 
 def read_slice(e: Emitter, x: Value, index: Value) -> Value:
@@ -143,4 +143,4 @@ def repeat(e: Emitter, site: Site, equation: Equation, count: Parts, *operands: 
             at = e.same("subtract", e.same("subtract", total, e.scalar(1, INT32)), index)
         return flatten(e.body(p["jaxpr"], [(at,), *consts, *regroup(values, carry)]))
 
-    return regroup(counted_loop(e, total, flatten(carry), step), carry)
+    return regroup(count_loop(e, total, flatten(carry), step), carry)

@@ -371,7 +371,7 @@ EXTENDED = {
 
 @rule(*EXTENDED)
 @wider
-def extended(e: Emitter, site: Site, *operands: Value) -> Value:
+def extended_function(e: Emitter, site: Site, *operands: Value) -> Value:
     """Write a function of `chlo`."""
     return e.write(f"chlo.{EXTENDED[site.primitive.name]}", operands, site.results)[0]
 
@@ -425,11 +425,12 @@ class Words:
 def threefry2x32(e: Emitter, site: Site, *operands: Value) -> tuple[Value, ...]:
     """Write the hash of random bits by its rounds."""
     full = [
-        e.op("broadcast_in_dim", [x], site.shape, UINT32, _aligned(x)) if x.shape != site.shape else x for x in operands
+        e.op("broadcast_in_dim", [x], site.shape, UINT32, _alignment(x)) if x.shape != site.shape else x
+        for x in operands
     ]
     return tuple(e.call("threefry2x32", None, full, lambda words: threefry(Words(e), *words)))
 
 
-def _aligned(x: Value) -> str:
+def _alignment(x: Value) -> str:
     dimensions = ", ".join(map(str, range(len(x.shape))))
     return f"broadcast_dimensions = array<i64{': ' if dimensions else ''}{dimensions}>"

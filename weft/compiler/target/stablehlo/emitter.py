@@ -98,7 +98,7 @@ TAPES = (
 )
 
 
-def unsupported(what: str, reason: str, fix: str, source: Location | None) -> NotSupportedError:
+def support_error(what: str, reason: str, fix: str, source: Location | None) -> NotSupportedError:
     """Create the error for an operation that StableHLO cannot say; the caller raises it."""
     return NotSupportedError(
         f"Every operation of a program in StableHLO must have an equivalent there; {what} has none: {reason}.",
@@ -116,10 +116,10 @@ def word_count(dtype: Any) -> int | None:
 def static_shape(aval: Type, source: Location | None = None) -> Shape:
     """Return the shape of an array type, whose sizes must be known."""
     if not isinstance(aval, ArrayType):
-        raise unsupported(aval.short(), *TAPES, source)
+        raise support_error(aval.short(), *TAPES, source)
     sizes = tuple(size for size in aval.shape if isinstance(size, int))
     if len(sizes) != len(aval.shape):
-        raise unsupported(aval.short(), "its sizes are symbols", "emit one module for each size", source)
+        raise support_error(aval.short(), "its sizes are symbols", "emit one module for each size", source)
     return sizes
 
 
@@ -190,7 +190,7 @@ class Emitter(Writer):
         """Write an operation by the rule of its primitive; broadcast scalars if it is pointwise."""
         found = RULES.get(site.primitive.name)
         if found is None:
-            raise unsupported(f"`{site.primitive.name}`", *reason_and_fix(site), site.source)
+            raise support_error(f"`{site.primitive.name}`", *reason_and_fix(site), site.source)
         if site.primitive.pointwise and site.results:
             operands = [self.broadcast(x, site.shape) if not x.shape else x for x in operands]
         result = found(self, site, *operands)

@@ -94,7 +94,7 @@ def dense(array: np.ndarray) -> str:
     if array.size == 1 or _is_uniform(array):
         return f"dense<{_number(first[0], array.dtype)}> : {kind}"
     if array.dtype == BOOL or dtypes.itemsize_bits(array.dtype) < 8:
-        return f"dense<{_nested(array)}> : {kind}"
+        return f"dense<{_nest(array)}> : {kind}"
     little = array.astype(array.dtype.newbyteorder("<")) if array.dtype.byteorder == ">" else array
     return f'dense<"0x{np.ascontiguousarray(little).tobytes().hex().upper()}"> : {kind}'
 
@@ -105,10 +105,10 @@ def _is_uniform(array: np.ndarray) -> bool:
     return bool((raw == raw[:1]).all())
 
 
-def _nested(array: np.ndarray) -> str:
+def _nest(array: np.ndarray) -> str:
     if not array.ndim:
         return _number(array[()], array.dtype)
-    return f"[{', '.join(map(_nested, array))}]"
+    return f"[{', '.join(map(_nest, array))}]"
 
 
 def _number(value: Any, dtype: Any) -> str:
