@@ -371,7 +371,7 @@ EXTENDED = {
 
 @rule(*EXTENDED)
 @wider
-def extended_function(e: Emitter, site: Site, *operands: Value) -> Value:
+def function_of_chlo(e: Emitter, site: Site, *operands: Value) -> Value:
     """Write a function of `chlo`."""
     return e.write(f"chlo.{EXTENDED[site.primitive.name]}", operands, site.results)[0]
 

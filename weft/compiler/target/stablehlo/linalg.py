@@ -20,7 +20,7 @@ def triangle(e: Emitter, x: Value, lower: bool) -> Value:
 
 @rule("cholesky")
 def cholesky(e: Emitter, site: Site, x: Value) -> Value:
-    """Write a Cholesky factorization; the other triangle is zero; the factor of a matrix that is not positive definite is nan."""
+    """Write a Cholesky factorization; a matrix that is not positive definite has nan for its factor."""
     if 0 in x.shape:
         return x
     return triangle(e, e.op("cholesky", [x], x.shape, x.dtype, "lower = true"), lower=True)
