@@ -28,7 +28,7 @@ def mesh_axes(e: Emitter, site: Site, names: Sequence[Any]) -> dict[Any, int]:
     if missing:
         reason = f"the mesh of the module has no axis {missing[0]!r}"
         fix = "pass the axes of the mesh and their sizes: emit(jaxpr, axes=dict(mesh.shape), ...)"
-        raise support_error(f"`{site.primitive.name}`", reason, fix, site.source)
+        raise support_error(site.primitive.name, reason, fix, site.source)
     return axes
 
 

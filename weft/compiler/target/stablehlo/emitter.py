@@ -101,7 +101,7 @@ TAPES = (
 def support_error(what: str, reason: str, fix: str, source: Location | None) -> NotSupportedError:
     """Create the error for an operation that StableHLO cannot say; the caller raises it."""
     return NotSupportedError(
-        f"Every operation of a program in StableHLO must have an equivalent there; {what} has none: {reason}.",
+        f"Every operation of a program in StableHLO must have an equivalent there; `{what}` has none: {reason}.",
         received=what,
         fix=fix,
         at=None if source is None else source.describe(),
@@ -190,7 +190,7 @@ class Emitter(Writer):
         """Write an operation by the rule of its primitive; broadcast scalars if it is pointwise."""
         found = RULES.get(site.primitive.name)
         if found is None:
-            raise support_error(f"`{site.primitive.name}`", *reason_and_fix(site), site.source)
+            raise support_error(site.primitive.name, *reason_and_fix(site), site.source)
         if site.primitive.pointwise and site.results:
             operands = [self.broadcast(x, site.shape) if not x.shape else x for x in operands]
         result = found(self, site, *operands)
