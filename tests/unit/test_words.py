@@ -21,7 +21,7 @@ THIS = pathlib.Path(__file__).name
 # be good English; a `text` anywhere, in documents, docstrings and comments too.
 TABLE = """
 name turn, turns, turning              | weft               | iteration                                   | 0
-name fold, folds, folded, folding      | weft               | reduce, reduction, accumulate               | 4
+name fold, folds, folded, folding      | weft               | reduce, reduction, accumulate               | 3
 name words                             | weft/compiler      | instructions, bytecode                      | 0
 name made                              | weft               | result, out                                 | 1
 name given                             | weft               | args, operands                              | 0

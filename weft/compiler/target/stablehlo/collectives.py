@@ -110,12 +110,12 @@ def all_to_all(e: Emitter, site: Site, x: Value) -> Value:
     shape = tuple(n for d, n in enumerate(x.shape) if d != split)
     # Each device sends the slices along the first dimension, which then counts the senders.
     front = (split, *(d for d in range(len(x.shape)) if d != split))
-    moved = e.apply("transpose", x, permutation=front)
+    transposed = e.apply("transpose", x, permutation=front)
     attributes = (
         f"split_dimension = 0 : i64, concat_dimension = 0 : i64, split_count = {count} : i64, "
         f"{group_attribute(groups)}, {e.channel()}"
     )
-    arrived = e.op("all_to_all", [moved], (count, *shape), x.dtype, attributes)
+    arrived = e.op("all_to_all", [transposed], (count, *shape), x.dtype, attributes)
     concat = p["concat_axis"]
     back = [*range(1, len(x.shape))]
     back.insert(concat, 0)

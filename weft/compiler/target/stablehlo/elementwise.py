@@ -214,10 +214,10 @@ def mulhi(e: Emitter, site: Site, x: Value, y: Value) -> Value:
         wide = np.dtype(f"{'i' if dtypes.kind(x.dtype) == 'i' else 'u'}8")
         product = e.same("multiply", e.convert(x, wide), e.convert(y, wide))
         return e.convert(e.same("shift_right_logical", product, e.full_like(bits, product)), x.dtype)
-    return _mulhi_of_words(e, x, y)
+    return _mulhi_by_halves(e, x, y)
 
 
-def _mulhi_of_words(e: Emitter, x: Value, y: Value) -> Value:
+def _mulhi_by_halves(e: Emitter, x: Value, y: Value) -> Value:
     """Multiply numbers of 64 bits by their halves."""
     signed = dtypes.kind(x.dtype) == "i"
     unsigned = np.dtype(np.uint64)
@@ -397,7 +397,7 @@ class Scalars:
 # ----------------------------------------------------------------------------------------------------------- threefry
 
 
-class Words:
+class Hash:
     """Operations of the hash on arrays of 32-bit words."""
 
     def __init__(self, e: Emitter) -> None:
@@ -428,7 +428,7 @@ def threefry2x32(e: Emitter, site: Site, *operands: Value) -> tuple[Value, ...]:
         e.op("broadcast_in_dim", [x], site.shape, UINT32, _alignment(x)) if x.shape != site.shape else x
         for x in operands
     ]
-    return tuple(e.call("threefry2x32", None, full, lambda words: threefry(Words(e), *words)))
+    return tuple(e.call("threefry2x32", None, full, lambda keys: threefry(Hash(e), *keys)))
 
 
 def _alignment(x: Value) -> str:

@@ -108,7 +108,7 @@ def support_error(what: str, reason: str, fix: str, source: Location | None) -> 
     )
 
 
-def word_count(dtype: Any) -> int | None:
+def count_key_data(dtype: Any) -> int | None:
     """Return the number of 32-bit words of a key, or None for numbers."""
     return dtype.key_shape[0] if dtypes.kind(dtype) == "k" else None
 
@@ -126,7 +126,7 @@ def static_shape(aval: Type, source: Location | None = None) -> Shape:
 def part_types(aval: Type, source: Location | None = None) -> list[tuple[Shape, Any]]:
     """Return the shape and dtype of each part of a value."""
     shape = static_shape(aval, source)
-    count = word_count(aval.dtype)  # type: ignore[attr-defined]
+    count = count_key_data(aval.dtype)  # type: ignore[attr-defined]
     return [(shape, aval.dtype)] if count is None else [(shape, UINT32)] * count  # type: ignore[attr-defined]
 
 
@@ -161,11 +161,11 @@ class Emitter(Writer):
     def constant_parts(self, var: Any, value: Any) -> Parts:
         """Return a constant of a jaxpr: for a key, its words."""
         array = np.asarray(getattr(value, "_value", value))
-        count = word_count(var.aval.dtype)
+        count = count_key_data(var.aval.dtype)
         if count is None:
             return (self.constant(array.astype(var.aval.dtype, copy=False)),)
-        words = var.aval.dtype.physical(array)
-        return tuple(self.constant(np.ascontiguousarray(words[..., i])) for i in range(count))
+        data = var.aval.dtype.physical(array)
+        return tuple(self.constant(np.ascontiguousarray(data[..., i])) for i in range(count))
 
     def equation(self, equation: Equation) -> None:
         """Write one equation."""

@@ -49,8 +49,8 @@ def gather(e: Emitter, site: Site, x: Value, indices: Value) -> Value:
     if not fills or not limits:
         return read
     inside = in_bounds(e, indices, limits)
-    kept = [d for d in range(len(site.shape)) if d not in dnums.offset_dims]
-    return e.select(e.broadcast(inside, site.shape, kept), read, e.full(fill, site.shape, site.dtype))
+    remaining = [d for d in range(len(site.shape)) if d not in dnums.offset_dims]
+    return e.select(e.broadcast(inside, site.shape, remaining), read, e.full(fill, site.shape, site.dtype))
 
 
 def wide_indices(e: Emitter, indices: Value) -> Value:
@@ -71,7 +71,7 @@ def in_bounds(e: Emitter, indices: Value, limits: Any) -> Value:
 
 @rule("scatter", *COMBINERS)
 def scatter(e: Emitter, site: Site, x: Value, indices: Value, updates: Value) -> Value:
-    """Write updates at many indices; those out of bounds are dropped, or moved inside before."""
+    """Write updates at many indices; those out of bounds are dropped, or transposed inside before."""
     p, dnums = site.params, site.params["dimension_numbers"]
     if 0 in updates.shape or 0 in x.shape:
         return x

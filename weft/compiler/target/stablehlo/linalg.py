@@ -60,7 +60,7 @@ def _fft(e: Emitter, x: Value, kind: FftType, lengths: tuple[int, ...], site: Si
 
 
 def _fft_in_parts(e: Emitter, site: Site, x: Value, kind: FftType, lengths: tuple[int, ...]) -> Value:
-    """Write a transform of many dimensions by those of the last three and of the others, moved to the end."""
+    """Write a transform of many dimensions by those of the last three and of the others, transposed to the end."""
     rank, extra = len(x.shape), len(lengths) - 3
     lead = rank - len(lengths)
     others = list(range(lead, lead + extra))
@@ -69,8 +69,8 @@ def _fft_in_parts(e: Emitter, site: Site, x: Value, kind: FftType, lengths: tupl
     complex_kind = FftType.IFFT if kind in (FftType.IFFT, FftType.IRFFT) else FftType.FFT
 
     def outer(v: Value) -> Value:
-        moved = e.apply("transpose", v, permutation=tuple(order))
-        inner = e.apply("fft", moved, fft_type=complex_kind, fft_lengths=lengths[:extra])
+        transposed = e.apply("transpose", v, permutation=tuple(order))
+        inner = e.apply("fft", transposed, fft_type=complex_kind, fft_lengths=lengths[:extra])
         return e.apply("transpose", inner, permutation=tuple(back))
 
     if kind is FftType.IRFFT:

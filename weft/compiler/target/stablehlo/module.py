@@ -23,8 +23,8 @@ from weft.compiler.target.stablehlo import (
     sorting,
     windows,
 )
-from weft.compiler.target.stablehlo.emitter import Emitter, Parts, has_rule, part_types, static_shape, word_count
-from weft.compiler.target.stablehlo.movement import join_words, split_words
+from weft.compiler.target.stablehlo.emitter import Emitter, Parts, count_key_data, has_rule, part_types, static_shape
+from weft.compiler.target.stablehlo.movement import join_key_data, split_key_data
 from weft.compiler.target.stablehlo.types import UINT32
 from weft.compiler.target.stablehlo.writer import Value
 from weft.ir.jaxpr import Equation, Jaxpr
@@ -95,19 +95,19 @@ def emit(
 
 def argument_type(aval: Any) -> tuple[tuple[int, ...], Any]:
     """Return the shape and dtype of an argument or a result: those of keys are their words."""
-    count = word_count(aval.dtype) if hasattr(aval, "dtype") else None
+    count = count_key_data(aval.dtype) if hasattr(aval, "dtype") else None
     shape = static_shape(aval)
     return (shape, aval.dtype) if count is None else ((*shape, count), UINT32)
 
 
 def to_parts(e: Emitter, x: Value, var: Any) -> Parts:
     """Split the words of keys; other arguments are one part."""
-    return (x,) if len(part_types(var.aval)) == 1 else split_words(e, x)
+    return (x,) if len(part_types(var.aval)) == 1 else split_key_data(e, x)
 
 
 def from_parts(e: Emitter, parts: Parts, atom: Any) -> Value:
     """Join the words of keys."""
-    return parts[0] if len(parts) == 1 else join_words(e, parts)
+    return parts[0] if len(parts) == 1 else join_key_data(e, parts)
 
 
 def prepare(jaxpr: Jaxpr, platform: str) -> Jaxpr:

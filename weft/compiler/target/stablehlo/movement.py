@@ -144,13 +144,13 @@ def same_integers(e: Emitter, starts: Any) -> list[Value]:
 
 
 @part_rule("random_wrap")
-def random_wrap(e: Emitter, site: Site, equation: Any, words: Any) -> list[Any]:
+def random_wrap(e: Emitter, site: Site, equation: Any, data: Any) -> list[Any]:
     """Write the split of words along the last axis into the parts of keys."""
-    (x,) = words
-    return [split_words(e, x)]
+    (x,) = data
+    return [split_key_data(e, x)]
 
 
-def split_words(e: Emitter, x: Value) -> tuple[Value, ...]:
+def split_key_data(e: Emitter, x: Value) -> tuple[Value, ...]:
     """Return the words of keys, given along the last axis."""
     *lead, count = x.shape
     none = [0] * len(lead)
@@ -160,10 +160,10 @@ def split_words(e: Emitter, x: Value) -> tuple[Value, ...]:
 @part_rule("random_unwrap")
 def random_unwrap(e: Emitter, site: Site, equation: Any, key: Any) -> list[Any]:
     """Write the words of keys along a new last axis."""
-    return [(join_words(e, key),)]
+    return [(join_key_data(e, key),)]
 
 
-def join_words(e: Emitter, key: Any) -> Value:
+def join_key_data(e: Emitter, key: Any) -> Value:
     """Return the words of keys along a new last axis."""
     columns = [e.reshape(word, (*word.shape, 1)) for word in key]
     shape = (*key[0].shape, len(key))
