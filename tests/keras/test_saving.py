@@ -465,3 +465,42 @@ def test_weights_of_a_trained_model_in_one_that_is_only_compiled(
     with pytest.raises(CheckpointMismatchError):
         wider.load_weights(file)
     np.testing.assert_array_equal(before[0], wider.get_weights()[0])
+
+
+def _freeze(model: Any, frozen: tuple[bool, ...]) -> Any:
+    for layer, flag in zip([layer for layer in model.layers if layer.weights], frozen, strict=True):
+        layer.trainable = not flag
+    return model
+
+
+def _chain(form: str, frozen: tuple[bool, ...]) -> Any:
+    layers = [keras.layers.Dense(3), keras.layers.BatchNormalization(), keras.layers.Dense(2)]
+    if form == "sequential":
+        return _freeze(keras.Sequential([keras.Input((4,)), *layers]), frozen)
+    x = y = keras.Input((4,))
+    for layer in layers:
+        y = layer(y)
+    inner = _freeze(keras.Model(x, y), frozen)
+    if form == "functional":
+        return inner
+    x = keras.Input((4,))
+    return keras.Model(x, keras.layers.Dense(1)(inner(x)))
+
+
+@pytest.mark.parametrize("form", ["sequential", "functional", "nested"])
+@pytest.mark.parametrize("frozen", [(True, False, False), (False, True, True), (True, True, True)])
+def test_copies_keep_which_layers_are_frozen(form: str, frozen: tuple[bool, ...], tmp_path: pathlib.Path) -> None:
+    model = _chain(form, frozen)
+    model.compile("sgd", "mse")
+    model.save(tmp_path / "m.keras")
+    flags = lambda m: [layer.trainable for layer in m._flatten_layers(include_self=False)]
+    counts = lambda m: (len(m.trainable_weights), len(m.non_trainable_weights))
+    for again in (
+        keras.models.load_model(tmp_path / "m.keras"),
+        keras.models.model_from_json(model.to_json()),
+        type(model).from_config(model.get_config()),
+        keras.models.clone_model(model),
+        copy.deepcopy(model),
+        pickle.loads(pickle.dumps(model)),
+    ):
+        assert (flags(again), counts(again)) == (flags(model), counts(model))

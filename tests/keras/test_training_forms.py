@@ -293,6 +293,16 @@ def test_metrics_of_nested_outputs_come_last_and_sorted(build, metrics, names):
     assert [value for name in names for value in [2.0 if "mae" in name else 4.0]] == values[-len(names) :]
 
 
+def test_metrics_of_one_name_are_listed_as_in_keras():
+    model = functional()
+    model.compile("sgd", "mse", metrics=["mae", "mse"], weighted_metrics=["mae"])
+    values = model.test_on_batch(X, Y)
+    named = model.test_on_batch(X, Y, return_dict=True)
+    # Keras lists the second by its own name too, which is that of the first one's value.
+    assert model.metrics_names == ["loss", "mae", "mse", "mae", "weighted_mae"]
+    assert values == [named[name] for name in model.metrics_names]
+
+
 class Twins(keras.Model):
     """A model whose outputs have no names."""
 

@@ -15,6 +15,7 @@ os.environ.setdefault("KERAS_BACKEND", "jax")
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=1 --xla_llvm_disable_expensive_passes=true")
 
 import argparse
+import itertools
 import json
 import pathlib
 import random
@@ -44,6 +45,9 @@ def draw(seed: int) -> dict[str, Any]:
     is_sequence = form in ("sequential", "functional") and rng.random() < 0.35
     plan: dict[str, Any] = {"seed": seed, "form": form, "sequence": is_sequence}
     plan["layers"] = [_layer(rng, is_sequence and i == 0) for i in range(rng.randint(1, 3))]
+    for (name, arguments), (following, _) in itertools.pairwise(plan["layers"]):
+        if following == "BatchNormalization":
+            _drop_shift(name, arguments)
     if form == "shared":  # Keras trains with the activity_regularizer of the last call of a shared layer only
         for _, arguments in plan["layers"]:
             arguments.pop("activity_regularizer", None)
@@ -83,6 +87,17 @@ def _layer(rng: random.Random, is_sequence: bool) -> list[Any]:
     elif name == "Activation":
         arguments = {"activation": rng.choice(["elu", "sigmoid", "swish"])}
     return [name, arguments]
+
+
+def _drop_shift(name: str, arguments: dict[str, Any]) -> None:
+    """Leave out the shift of a layer before a normalization that subtracts it again.
+
+    Its gradient is rounding only, which optimizers such as Adam turn into whole steps.
+    """
+    if name == "Dense" and arguments["activation"] is None:
+        arguments["use_bias"] = False
+    elif name in ("BatchNormalization", "LayerNormalization"):
+        arguments["center"] = False
 
 
 LOSSES = {

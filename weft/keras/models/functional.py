@@ -37,8 +37,9 @@ class Functional(Model):
     layers_come_first = True
 
     def __init__(self, inputs: Any, outputs: Any, name: str | None = None, **kwargs: Any) -> None:
+        # The flag is the model's own: its layers keep theirs, so that frozen layers of a saved model stay frozen.
         trainable = kwargs.pop("trainable", None)
-        super(Model, self).__init__(name=name, **kwargs)
+        super(Model, self).__init__(name=name, trainable=True if trainable is None else trainable, **kwargs)
         if isinstance(inputs, dict):
             for key, tensor in inputs.items():
                 if is_keras_tensor(tensor) and key != tensor.name:
@@ -54,8 +55,6 @@ class Functional(Model):
         self.input_names = [_source(tensor) for tensor in self.graph.inputs]
         self.supports_masking = True
         self.built = True
-        if trainable is not None:
-            self.trainable = trainable
 
     # The graph has its own dtypes, so arguments are converted input by input.
     _converts_arguments = False

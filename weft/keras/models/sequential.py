@@ -272,7 +272,7 @@ class Sequential(Model):
         if model.__dict__["_functional"] is None and shape and is_shape(shape):
             model.build(tuple(shape))
         if config.get("trainable") is False:
-            model.trainable = False
+            model._trainable = False  # layers have flags of their own
         return model
 
 

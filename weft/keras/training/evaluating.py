@@ -50,7 +50,7 @@ def format_result(model: Any, logs: dict[str, Any], return_dict: bool) -> Any:
     if return_dict:
         return logs
     names = [name for name in model.metrics_names if name in logs]
-    values = [logs[name] for name in names] + [value for name, value in logs.items() if name not in names]
+    values = [logs[name] for name in (*names, *sorted(logs.keys() - set(names)))]
     return values[0] if len(values) == 1 else values
 
 

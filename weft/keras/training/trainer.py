@@ -188,13 +188,15 @@ class Trainer:
     def metrics_names(self) -> list[str]:
         """Names in the order in which `evaluate` returns values.
 
-        Metrics of several outputs come last, in alphabetical order as in Keras.
+        As in Keras a metric of `compile` is listed by its own name, also where an earlier one has the same name and
+        `evaluate` returns the earlier one's value twice; names that Keras makes unique come last, in alphabetical order.
         """
         names = self._names_of_metrics()
-        found = [names.get(id(metric), metric.name) for metric in self.metrics]
-        metrics = self._training.metrics
-        last = {entry.name for entry in (metrics and metrics.entries) or () if entry.output is not None}
-        return [name for name in found if name not in last] + sorted(last)
+        listed = {names.get(id(metric), metric.name) for metric in self.metrics}
+        compiled = [metric for metric in self.metrics if id(metric) in names]
+        others = [metric for metric in self.metrics if id(metric) not in names]
+        own = [metric.name for metric in (*others[:1], *compiled, *others[1:])]
+        return [name for name in own if name in listed] + sorted(listed.difference(own))
 
     def _names_of_metrics(self) -> dict[int, str]:
         """Return the names under which `compile` lists metrics, by identity of the metric."""
