@@ -42,12 +42,14 @@ class Properties:
     reductions: the iteration space without dimensions of size 1, and which of its dimensions are reduced. Data movement
     is `trivial` if only dimensions of size 1 change, an `alias` if no bytes change, `affine` if the index it reads at
     is affine in the index of the result. `repeats` is how often a contraction reads each element of its operands,
-    `statements` an estimate of the code size of one element. A `piece` is a slice of its operand.
+    `statements` an estimate of the code size of one element. A `piece` is a slice of its operand. `at_index` are the
+    properties of a hero where others read it at an index, if they can.
     """
 
     __slots__ = (
         "affine",
         "alias",
+        "at_index",
         "full",
         "kind",
         "materialized",
@@ -73,11 +75,13 @@ class Properties:
         repeats: tuple[int, ...] | None = None,
         statements: int = 1,
         piece: bool = False,
+        at_index: Properties | None = None,
     ):
         self.role, self.kind, self.materialized = role, kind, materialized
         self.full, self.reduced = full, reduced
         self.trivial, self.alias, self.affine = trivial, alias, affine
         self.repeats, self.statements, self.piece = repeats, statements, piece
+        self.at_index = at_index
 
     def __repr__(self) -> str:
         return f"Properties({self.role}, {self.kind})"
@@ -115,6 +119,7 @@ SPLIT_DIMENSIONS = Properties(MOVE, alias=True)
 # The index vectors of a gather or a scatter, the only users, which read their components one by one.
 INDEX_VECTOR = Properties(MOVE, affine=False)
 LOOKED_UP = Properties(LOOKUP, "gather")
+CONCATENATED = Properties(HERO, "concatenate", at_index=PADDED)
 SAME_BYTES = Properties(HERO, "alias", materialized=None, alias=True)
 UNFUSED, CONTROLS, CALLS_BACK = Properties(LIBRARY), Properties(CONTROL), Properties(CALLBACK)
 FENCED, COMMUNICATES = Properties(BARRIER), Properties(COLLECTIVE)

@@ -3,12 +3,13 @@
 Needs a jaxpr after `canonicalize` (it also takes one before, with scalars among the operands of elementwise
 equations); in the result every equation is a fusion, or of a role that is not fused. The mechanisms run in this order:
 
-1. row-wise fusion, which must see reductions before others take them apart;
-2. instruction fusion, from the last equation to the first;
-3. fusion merging;
-4. sibling fusion;
-5. producer-consumer fusion into kernels with several results;
-6. results that others compute again instead of reading them, where the target says so.
+1. concatenations that are computed where they are read;
+2. row-wise fusion, which must see reductions before others take them apart;
+3. instruction fusion, from the last equation to the first;
+4. fusion merging;
+5. sibling fusion;
+6. producer-consumer fusion into kernels with several results;
+7. results that others compute again instead of reading them, where the target says so.
 
 Dead equations must be gone: a value without readers is fused like a result. `graph.py` states the invariants that hold
 between the mechanisms.
@@ -25,6 +26,7 @@ from weft.compiler.fuse.fusion import fusion
 from weft.compiler.fuse.graph import FusionGraph, GroupOrder
 from weft.compiler.fuse.instructions import fuse_instructions
 from weft.compiler.fuse.invariants import verify_graph
+from weft.compiler.fuse.joins import move_joins
 from weft.compiler.fuse.merging import merge_fusions
 from weft.compiler.fuse.multi_output import fuse_producers
 from weft.compiler.fuse.recompute import recompute
@@ -50,7 +52,7 @@ def _fuse(jaxpr: Jaxpr, target: Target, options: CompileOptions) -> tuple[Jaxpr,
     alive = drop_dead(jaxpr, [True] * len(jaxpr.outvars))[0]
     graph = FusionGraph(alive, target)
     check = options.verifies
-    for mechanism in (fuse_rows, fuse_instructions, merge_fusions):
+    for mechanism in (move_joins, fuse_rows, fuse_instructions, merge_fusions):
         mechanism(graph)
         if check:
             verify_graph(graph, mechanism.__name__)

@@ -59,6 +59,7 @@ class FusionNode:
         "equation",
         "properties",
         "groups",
+        "hero_properties",
         "index",
         "is_output",
         "limits",
@@ -77,6 +78,7 @@ class FusionNode:
     def __init__(self, index: int, equation: Equation, properties: Properties, limits: FusionLimits):
         self.index, self.equation, self.properties, self.limits = index, equation, properties, limits
         self.role = properties.role
+        self.hero_properties: Properties | None = None  # of a hero that became data movement
         self.unfused = properties.role in UNFUSED_ROLES
         first = equation.outvars[0].aval if equation.outvars else None
         self.shape: Any = first.shape if isinstance(first, ArrayType) else ()
@@ -100,6 +102,12 @@ class FusionNode:
         return self.role != HERO and (
             self.weight <= limits.cheap_weight or self.weight * self.size <= limits.cheap_flops
         )
+
+    def move(self) -> None:
+        """Become data movement, which is computed where it is read, instead of a hero."""
+        at_index = self.properties.at_index
+        assert at_index is not None
+        self.properties, self.role, self.hero_properties = at_index, at_index.role, self.properties
 
     @property
     def label(self) -> str:
@@ -232,7 +240,9 @@ class FusionGraph:
         return group
 
     def lead(self, node: FusionNode) -> FusionGroup:
-        """Start a group with an equation, which owns its loops if it is a hero."""
+        """Start a group with an equation, which owns its loops if it is a hero, or could be one."""
+        if node.hero_properties is not None:
+            node.properties, node.role = node.hero_properties, HERO
         properties = node.properties
         group = self.new_group(properties.kind if node.role == HERO else "loop", node.space)
         if node.role == HERO:

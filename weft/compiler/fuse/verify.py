@@ -78,6 +78,7 @@ def verify_fusion(equation: Equation, target: Target) -> None:
     if kind == "library":  # verified by the target that made it
         return
     properties = [classify(e, target) for e in inner.eqns]
+    properties = [f if f.at_index is None or i == position else f.at_index for i, f in enumerate(properties)]
     for e, f in zip(inner.eqns, properties, strict=True):
         if f.role in UNFUSED_ROLES:
             fail(f"`{e.primitive.name}` is in a fusion of kind {kind}.", equation)

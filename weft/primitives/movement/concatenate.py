@@ -12,7 +12,7 @@ from weft.base.errors import DtypeMismatchError
 from weft.base.source import user_line
 from weft.indexing import index_map
 from weft.indexing.index_map import total_size
-from weft.ir.fusing import INDEX_VECTOR, Machine, Properties, hero
+from weft.ir.fusing import CONCATENATED, INDEX_VECTOR, Machine, Properties
 from weft.ir.halo import where, with_halo
 from weft.ir.parts import INDEX, Parts
 from weft.ir.primitive import Axis, Params, Primitive, Sample, lookup, primitive
@@ -28,7 +28,6 @@ from weft.sharding.halo import Reach
 SMALL = 8
 # Components of an index that a gather or a scatter takes apart.
 LONGEST_INDEX = 8
-_CONCATENATED = hero("concatenate")
 
 
 @primitive
@@ -143,7 +142,7 @@ class concatenate(Indexing):
         parts = [a.aval for a in equation.invars]
         last = equation.params["dimension"] == parts[0].ndim - 1
         vector = last and len(parts) <= LONGEST_INDEX and all(x.shape[-1] == 1 for x in parts)
-        return INDEX_VECTOR if vector and dtypes.kind(parts[0].dtype) in "iu" else _CONCATENATED
+        return INDEX_VECTOR if vector and dtypes.kind(parts[0].dtype) in "iu" else CONCATENATED
 
     def samples(self) -> Any:
         yield Sample(ramp(2, 3), ramp(2, 1), dimension=1)
