@@ -112,6 +112,24 @@ def loops(bench: Bench) -> Iterator[Line]:
 
     yield bench.line("while, 10,000 iterations of sin on 16 floats", sines, bench.normal(16), at_most=0.7)
 
+    side, steps = bench.size(1024, 16), bench.size(20, 4)
+
+    def heat(f: Library) -> Function:
+        def around(u: Any) -> Any:
+            return sum(f.np.roll(u, shift, axis) for axis in range(u.ndim) for shift in (1, -1)) - 2 * u.ndim * u
+
+        return lambda u: f.lax.fori_loop(0, steps, lambda i, u: u + 0.1 * around(u), u)
+
+    def wave(f: Library) -> Function:
+        def step(state: Any, _: Any) -> Any:
+            before, u = state
+            return (u, 2 * u - before + 0.1 * (f.np.roll(u, 1, 0) + f.np.roll(u, -1, 1) - 2 * u)), None
+
+        return lambda u: f.lax.scan(step, (u, u), None, length=steps)[0][1]
+
+    yield bench.line("heat equation, 20 steps of 1024^2", heat, bench.normal(side, side), at_most=0.5)
+    yield bench.line("wave equation, 20 steps of 1024^2", wave, bench.normal(side, side), at_most=0.4)
+
 
 def routines(bench: Bench) -> Iterator[Line]:
     million, systems, side = bench.size(1_000_000, 1000), bench.size(10_000, 10), bench.size(512, 16)

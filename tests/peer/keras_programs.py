@@ -433,8 +433,9 @@ def _save(k: Any, model: Any, how: str, plan: dict[str, Any], log: list[Any], fo
     else:
         again = type(model).from_config(model.get_config())
     again.set_weights(model.get_weights())
-    # Clones of Keras have new names of inputs, those of weft.keras the model's own.
-    named = [layer for layer in again.layers if how != "clone" or not isinstance(layer, k.layers.InputLayer)]
+    # Clones of Keras have new names of inputs, those of weft.keras the model's own; copies of clones likewise.
+    cloned = any(action.get("how") == "clone" for action in plan["actions"])
+    named = [layer for layer in again.layers if not (cloned and isinstance(layer, k.layers.InputLayer))]
     log.append(("names", [layer.name for layer in named]))
     compile_model(k, again, plan)
     return again

@@ -1,8 +1,9 @@
 """Build the steps of control flow: scan, while, repeat and cond.
 
 A carry of a loop has one slot for the whole loop. The body reads it there and, if the old value is dead by then, writes
-the new one there; otherwise the new one is copied at the end of the iteration. Slices of scanned arrays are read and
-written in place, through registers that point at them.
+the new one there; otherwise the new one is copied at the end of the iteration. Where that copies much, a body computes
+two iterations, of which the second reads what the first has written wherever that is, and writes to the slots of the
+carries again. Slices of scanned arrays are read and written in place, through registers that point at them.
 """
 
 from __future__ import annotations
@@ -18,7 +19,20 @@ from weft.compiler.program import tapes
 from weft.compiler.program.block import JaxprValues
 from weft.compiler.program.carry_order import readers_first
 from weft.compiler.program.checks import enclosing_loop
-from weft.compiler.program.ir import Branch, Count, Fill, FrameRegister, Loop, SetAddress, Slot, Step, While
+from weft.compiler.program.ir import (
+    Branch,
+    Communicate,
+    Copy,
+    Count,
+    Fill,
+    FrameRegister,
+    Loop,
+    SetAddress,
+    Slot,
+    Step,
+    While,
+    nested_steps,
+)
 from weft.ir.jaxpr import Equation, Jaxpr
 from weft.ir.types import TapeType
 from weft.primitives.control.check import CHECK
@@ -87,16 +101,53 @@ def build_body(
     `inputs` are the slots of its arguments in order, `carried` those of the carries among them. The jaxpr's results are
     the new carries, followed by the values for `targets`.
     """
+    block = _fill_body(builder, jaxpr, inputs, carried, carried, targets)
+    builder.copy_results(block, [*carried, *targets])
+
+
+def _fill_body(
+    builder: ProgramBuilder,
+    jaxpr: Jaxpr,
+    inputs: Sequence[Slot],
+    current: Sequence[Slot],
+    carried: Sequence[Slot],
+    targets: Sequence[Slot] = (),
+) -> JaxprValues:
+    """Build the steps of an iteration that reads the carries from `current`, among `inputs`, and writes the new ones
+    to `carried` where these are dead by then."""
     held = {id(slot): v for v, slot in zip(jaxpr.invars, inputs, strict=True)}
-    pairs = zip((held[id(slot)] for slot in carried), jaxpr.outvars, strict=False)
-    block = JaxprValues(readers_first(jaxpr, list(pairs)), owned=carried)
+    pairs = zip((held[id(slot)] for slot in current), jaxpr.outvars, strict=False)
+    own = (slot for slot in current if slot in carried or slot.owner is builder.loop)
+    block = JaxprValues(readers_first(jaxpr, list(pairs)), owned=[*carried, *own])
     for v, slot in zip(jaxpr.invars, inputs, strict=True):
         block.put(v, slot)
     for outvar, slot in zip(jaxpr.outvars, carried, strict=False):
         if outvar not in block.slots:
             block.preferred.setdefault(outvar, slot)
     builder.fill(block, [*(None for _ in carried), *targets])
-    builder.copy_results(block, [*carried, *targets])
+    return block
+
+
+# A body that copies fewer bytes of carries, or has more steps, computes one iteration.
+LEAST_COPIED = 32 << 10
+MOST_STEPS = 32
+# Loops with fewer iterations stay as they are.
+LEAST_ITERATIONS = 4
+
+
+def _build_two_iterations(builder: ProgramBuilder, jaxpr: Jaxpr, held: Sequence[Slot], carried: Sequence[Slot]) -> None:
+    """Build the steps of two iterations of a loop without scanned arrays."""
+    first = _fill_body(builder, jaxpr, [*held, *carried], carried, carried)
+    between = [builder.atom(first, v) for v in jaxpr.outvars]
+    second = _fill_body(builder, jaxpr, [*held, *between], between, carried)
+    builder.copy_results(second, carried)
+
+
+def _copied_bytes(steps: Sequence[Step], carried: Sequence[Slot]) -> int:
+    """Return how many bytes of carries the steps of a body copy; 0 if the body is not to be repeated."""
+    if len(steps) > MOST_STEPS or any(step.bodies or isinstance(step, Communicate) for step in nested_steps(steps)):
+        return 0
+    return sum(step.size for step in steps if isinstance(step, Copy) and step.target in carried)
 
 
 def finish(builder: ProgramBuilder, block: JaxprValues, results: Sequence[Any], slots: Sequence[Slot]) -> None:
@@ -131,7 +182,17 @@ def build_scan(builder: ProgramBuilder, block: JaxprValues, position: int, equat
         for v, slot, target in zip(outs, stacked, targets, strict=True):
             if isinstance(v.aval, TapeType):
                 tapes.write_at(builder, v.aval, slot, counter, target)
-    builder.steps.append(Loop(counter, FrameRegister("bound"), length, params["reverse"], body, token, label="scan"))
+    times = length
+    no_slices = not xs and not stacked and not equation.effects and type(length) is int
+    if no_slices and length >= LEAST_ITERATIONS and _copied_bytes(body, carried) >= LEAST_COPIED:
+        if length % 2:
+            once = Loop(FrameRegister("counter"), FrameRegister("bound"), 1, False, body, token, label="scan")
+            builder.steps.append(once)
+            token, counter = object(), FrameRegister("counter")
+        with collect_steps(builder, token) as body, enclosing_loop(builder, "scan", counter, equation):
+            _build_two_iterations(builder, jaxpr, held, carried)
+        times = length // 2
+    builder.steps.append(Loop(counter, FrameRegister("bound"), times, params["reverse"], body, token, label="scan"))
 
 
 def _slice(builder: ProgramBuilder, v: Any, base: Slot, counter: FrameRegister) -> Slot:
