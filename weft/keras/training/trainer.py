@@ -189,7 +189,7 @@ class Trainer:
         """Names in the order in which `evaluate` returns values.
 
         As in Keras a metric of `compile` is listed by its own name, also where an earlier one has the same name and
-        `evaluate` returns the earlier one's value twice; names that Keras makes unique come last, in alphabetical order.
+        `evaluate` returns the earlier value twice; names that Keras makes unique come last, in alphabetical order.
         """
         names = self._names_of_metrics()
         listed = {names.get(id(metric), metric.name) for metric in self.metrics}
