@@ -2,8 +2,8 @@
 
 A carry of a loop has one slot for the whole loop. The body reads it there and, if the old value is dead by then, writes
 the new one there; otherwise the new one is copied at the end of the iteration. Where that copies much, a body computes
-two iterations, of which the second reads what the first has written wherever that is, and writes to the slots of the
-carries again. Slices of scanned arrays are read and written in place, through registers that point at them.
+two iterations: the second reads the results of the first in place, and writes to the slots of the carries again. Slices
+of scanned arrays are read and written in place, through registers that point at them.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def _build_two_iterations(builder: ProgramBuilder, jaxpr: Jaxpr, held: Sequence[
     builder.copy_results(second, carried)
 
 
-def _copied_bytes(steps: Sequence[Step], carried: Sequence[Slot]) -> int:
+def _count_copies(steps: Sequence[Step], carried: Sequence[Slot]) -> int:
     """Return how many bytes of carries the steps of a body copy; 0 if the body is not to be repeated."""
     if len(steps) > MOST_STEPS or any(step.bodies or isinstance(step, Communicate) for step in nested_steps(steps)):
         return 0
@@ -184,7 +184,7 @@ def build_scan(builder: ProgramBuilder, block: JaxprValues, position: int, equat
                 tapes.write_at(builder, v.aval, slot, counter, target)
     times = length
     no_slices = not xs and not stacked and not equation.effects and type(length) is int
-    if no_slices and length >= LEAST_ITERATIONS and _copied_bytes(body, carried) >= LEAST_COPIED:
+    if no_slices and length >= LEAST_ITERATIONS and _count_copies(body, carried) >= LEAST_COPIED:
         if length % 2:
             once = Loop(FrameRegister("counter"), FrameRegister("bound"), 1, False, body, token, label="scan")
             builder.steps.append(once)
