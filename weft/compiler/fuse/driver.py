@@ -26,7 +26,7 @@ from weft.compiler.fuse.fusion import fusion
 from weft.compiler.fuse.graph import FusionGraph, GroupOrder
 from weft.compiler.fuse.instructions import fuse_instructions
 from weft.compiler.fuse.invariants import verify_graph
-from weft.compiler.fuse.joins import move_joins
+from weft.compiler.fuse.joins import demote_joins
 from weft.compiler.fuse.merging import merge_fusions
 from weft.compiler.fuse.multi_output import fuse_producers
 from weft.compiler.fuse.recompute import recompute
@@ -52,7 +52,7 @@ def _fuse(jaxpr: Jaxpr, target: Target, options: CompileOptions) -> tuple[Jaxpr,
     alive = drop_dead(jaxpr, [True] * len(jaxpr.outvars))[0]
     graph = FusionGraph(alive, target)
     check = options.verifies
-    for mechanism in (move_joins, fuse_rows, fuse_instructions, merge_fusions):
+    for mechanism in (demote_joins, fuse_rows, fuse_instructions, merge_fusions):
         mechanism(graph)
         if check:
             verify_graph(graph, mechanism.__name__)

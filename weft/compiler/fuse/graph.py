@@ -103,7 +103,7 @@ class FusionNode:
             self.weight <= limits.cheap_weight or self.weight * self.size <= limits.cheap_flops
         )
 
-    def move(self) -> None:
+    def demote(self) -> None:
         """Become data movement, which is computed where it is read, instead of a hero."""
         at_index = self.properties.at_index
         assert at_index is not None

@@ -12,7 +12,7 @@ from weft.compiler.fuse.graph import REDUCTIONS, FusionGraph, FusionNode, in_mem
 from weft.ir.fusing import HERO, LOOKUP, MOVE, POINTWISE
 
 
-def move_joins(graph: FusionGraph) -> None:
+def demote_joins(graph: FusionGraph) -> None:
     """Let concatenations be data movement where they are read at an index, before equations are put into groups."""
     nodes = [n for n in graph.nodes if n.properties.at_index is not None]
     if not nodes:
@@ -20,7 +20,7 @@ def move_joins(graph: FusionGraph) -> None:
     together = _meetings(graph)
     for node in nodes:
         if _is_read_at_index(graph, node, together):
-            node.move()
+            node.demote()
 
 
 def _is_read_at_index(graph: FusionGraph, node: FusionNode, together: dict[FusionNode, int]) -> bool:
