@@ -31,6 +31,7 @@ from weft.base.settings import num_cpu_devices
 from weft.runtime import device as _device
 from weft.runtime.processes import mpi as _mpi
 from weft.runtime.processes.control import Control, say
+from weft.runtime.processes.fence import identify_process as _identify_process
 from weft.runtime.processes.page import where_is_this as _where_is_this
 from weft.runtime.processes.transport import OneProcess, Transport, TransportError
 from weft.runtime.processes.window import with_windows as _with_windows
@@ -121,7 +122,7 @@ def _join(transport: Transport) -> None:
     if transport.rank == 0 and transport.size > 1:
         listener, address = Control.listen(_settings.bind_address)
     from_here = {"devices": _settings.devices, "address": address, "where": _where_is_this()}
-    from_here["agree"] = _versions(transport)
+    from_here |= {"agree": _versions(transport), "identity": _identify_process()}
     told = [json.loads(t) for t in world.all_gather(json.dumps(from_here).encode(), doing="initialize")]
     for rank, other in enumerate(told):
         if other["agree"] != told[0]["agree"]:
@@ -130,7 +131,8 @@ def _join(transport: Transport) -> None:
                 received=f"process 0: {told[0]['agree']}; process {rank}: {other['agree']}",
                 fix="install the same versions everywhere",
             )
-    control = Control(transport.rank, [other["where"] for other in told], _settings.heartbeat_timeout, listener)
+    where, identities = ([other[name] for other in told] for name in ("where", "identity"))
+    control = Control(transport.rank, where, _settings.heartbeat_timeout, listener, identities)
     control.start(told[0]["address"], deadline)
     _device.join([other["devices"] for other in told], transport.rank, _settings.gpus)
     _world.enter(_world.World(transport, control))

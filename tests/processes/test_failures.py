@@ -146,7 +146,9 @@ def test_nobody_is_left_when_the_launcher_is_killed(tmp_path: pathlib.Path) -> N
         time.sleep(0.05)
 
 
-@pytest.mark.parametrize("error", [errors.ProgramMismatchError, errors.ProcessFailureError])
+@pytest.mark.parametrize(
+    "error", [errors.ProgramMismatchError, errors.ProcessFailureError, errors.CheckpointWriteError]
+)
 def test_pages_of_errors(error: type[errors.WeftError], tmp_path: pathlib.Path) -> None:
     page = read_page(error)
     for name, code in (("wrong", page.wrong), ("right", page.right)):

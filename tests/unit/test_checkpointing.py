@@ -29,6 +29,7 @@ from weft import checkpointing, optim
 from weft.base import dtypes
 from weft.base.promotion import DTYPES
 from weft.checkpointing import index, restoring, saving, source, tensor_file
+from weft.checkpointing.processes import Processes
 from weft.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -504,7 +505,7 @@ def test_processes_save_together(tmp_path: pathlib.Path, monkeypatch: pytest.Mon
                 saving.snapshot(tree, copy=False),
                 overwrite=True,
                 max_file_bytes=700,
-                processes=saving.Processes(process, 2, wait),
+                processes=Processes(process, 2, wait),
             )
         except BaseException as error:
             failures.append(error)

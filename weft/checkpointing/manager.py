@@ -14,8 +14,9 @@ from typing import Any, Literal
 from weft.base.arguments import described, function_of
 from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.checkpointing import index as indices, orbax, orbax_writing, tensor_file
+from weft.checkpointing.processes import Processes
 from weft.checkpointing.restoring import Metadata, index_metadata, restore
-from weft.checkpointing.saving import MAX_FILE_BYTES, Processes, delete, snapshot, write
+from weft.checkpointing.saving import MAX_FILE_BYTES, delete, snapshot, write
 
 _STEP = re.compile("0|[1-9][0-9]*", re.ASCII)
 logger = logging.getLogger("weft")
@@ -24,8 +25,9 @@ logger = logging.getLogger("weft")
 class CheckpointManager:
     """Checkpoints below a directory, one per step, with the method names of Orbax.
 
-    `save` copies the tree to host memory and returns; a thread writes it. An error of the thread is raised by the next
-    call, or by `wait_until_finished` and `close`. Arrays may be donated or deleted as soon as `save` has returned.
+    `save` refers to the tree's arrays, of which it copies only those of NumPy, and returns; a thread writes them. An
+    error of the thread is raised by the next call, or by `wait_until_finished` and `close`. Arrays may be donated or
+    deleted as soon as `save` has returned; memory that is still being written is not reused, so it is freed later.
 
     Args:
         directory: the directory that holds a directory for each step; it is created if missing.
@@ -180,12 +182,10 @@ class CheckpointManager:
         put = self._writer(step, tree, metadata, metrics)
 
         def run() -> None:
-            if self._processes.index == 0:
-                self._delete_partial(step)
             put()
-            if self._processes.index == 0:
-                self._delete_others()
-            self._processes.barrier(f"after step {step} all processes see the same checkpoints")
+            with self._processes.stage(f"after step {step} all processes see the same checkpoints"):
+                if self._processes.index == 0:
+                    self._delete_others()
 
         if self._asynchronous:
             self._pending = _Pending(step, run)
@@ -196,14 +196,15 @@ class CheckpointManager:
     def _writer(self, step: int, tree: Any, metadata: Any, metrics: Any) -> Callable[[], None]:
         """Take a snapshot of a tree, and return a function that writes it."""
         path, processes = self._path(step), self._processes
+        prepare = (lambda: self._delete_partial(step)) if processes.index == 0 else None
         if self._orbax:
             if metadata is not None or metrics is not None:
                 raise ArgumentError("layout='orbax' cannot have metadata or metrics.", received="metadata or metrics")
             items = orbax_writing.Items(tree, copy=self._asynchronous)
-            return lambda: items.write(path, processes)
+            return lambda: items.write(path, processes, prepare)
         taken = snapshot(tree, copy=self._asynchronous, step=step, metadata=metadata, metrics=metrics)
-        most = self._max_file_bytes
-        return lambda: write(path, taken, overwrite=False, max_file_bytes=most, processes=processes)
+        settings: dict[str, Any] = {"max_file_bytes": self._max_file_bytes, "processes": processes, "prepare": prepare}
+        return lambda: write(path, taken, overwrite=False, **settings)
 
     def _delete_partial(self, current: int) -> None:
         """Delete the remains of unfinished saves, except for the step that is saved next.
@@ -258,9 +259,9 @@ class CheckpointManager:
         self.wait_until_finished()
         self._existing(_step(step))
         self._processes.barrier(f"all processes have seen the checkpoint of step {step}")
-        if self._processes.index == 0:
-            self._remove(step)
-        self._processes.barrier(f"the checkpoint of step {step} is deleted")
+        with self._processes.stage(f"the checkpoint of step {step} is deleted"):
+            if self._processes.index == 0:
+                self._remove(step)
 
     def close(self) -> None:
         """Wait for the save in progress and refuse further saves."""

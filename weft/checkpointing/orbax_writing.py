@@ -12,7 +12,7 @@ import re
 import shutil
 import time
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,8 @@ from weft.base import dtypes, tree as trees
 from weft.base.errors import ArgumentTypeError
 from weft.checkpointing import index as indices, structure as structures, tensor_file, zarr
 from weft.checkpointing.encoding import decode_array
-from weft.checkpointing.saving import Processes, Snapshot, snapshot
+from weft.checkpointing.processes import Processes
+from weft.checkpointing.saving import Snapshot, snapshot
 
 CHECKPOINT = "_CHECKPOINT_METADATA"
 TREE = "_METADATA"
@@ -49,33 +50,39 @@ class Items:
             keys = {structures.leaf_name(path): _keys(path) for path, _ in pairs}
             self._items[item] = snapshot(tree, copy=copy), keys
 
-    def write(self, path: str, processes: Processes) -> None:
-        """Write a checkpoint to a new directory. All processes call it."""
+    def write(self, path: str, processes: Processes, prepare: Callable[[], None] | None = None) -> None:
+        """Write a checkpoint to a new directory, after `prepare`. All processes call it."""
         temporary = path + UNFINISHED
         started = time.time_ns()
-        if processes.index == 0:
-            shutil.rmtree(temporary, ignore_errors=True)
-            tensor_file.make_directory(temporary)
-        processes.barrier("the directory of a checkpoint exists")
-        for item, (taken, keys) in self._items.items():
-            _write_tree(os.path.join(temporary, item), taken, keys, processes)
-        processes.barrier("files of a checkpoint are written")
-        if processes.index == 0:
-            about = {
-                "item_handlers": {item: _HANDLER for item in self._items},
-                "metrics": {},
-                "performance_metrics": {},
-                "init_timestamp_nsecs": started,
-                "commit_timestamp_nsecs": time.time_ns(),
-                "custom_metadata": {},
-            }
-            _write_json(os.path.join(temporary, CHECKPOINT), about)
-            for folder in (*(os.path.join(temporary, item) for item in self._items), temporary):
-                _write(os.path.join(folder, COMMITTED), f"Checkpoint commit was successful to {path}".encode())
-                tensor_file.sync_directory(folder)
-            os.rename(temporary, path)
-            tensor_file.sync_directory(os.path.dirname(path))
-        processes.barrier("the checkpoint is renamed")
+        with processes.stage("the directory of a checkpoint exists"):
+            if prepare is not None:
+                prepare()
+            if processes.index == 0:
+                shutil.rmtree(temporary, ignore_errors=True)
+                tensor_file.make_directory(temporary)
+        with processes.stage("files of a checkpoint are written"):
+            for item, (taken, keys) in self._items.items():
+                _write_tree(os.path.join(temporary, item), taken, keys, processes)
+        with processes.stage("the checkpoint is renamed"):
+            if processes.index == 0:
+                self._commit(path, temporary, started)
+
+    def _commit(self, path: str, temporary: str, started: int) -> None:
+        """Write the metadata of a checkpoint, and rename its directory."""
+        about = {
+            "item_handlers": {item: _HANDLER for item in self._items},
+            "metrics": {},
+            "performance_metrics": {},
+            "init_timestamp_nsecs": started,
+            "commit_timestamp_nsecs": time.time_ns(),
+            "custom_metadata": {},
+        }
+        _write_json(os.path.join(temporary, CHECKPOINT), about)
+        for folder in (*(os.path.join(temporary, item) for item in self._items), temporary):
+            _write(os.path.join(folder, COMMITTED), f"Checkpoint commit was successful to {path}".encode())
+            tensor_file.sync_directory(folder)
+        os.rename(temporary, path)
+        tensor_file.sync_directory(os.path.dirname(path))
 
 
 def _keys(path: tuple[Any, ...]) -> list[tuple[str, int]]:

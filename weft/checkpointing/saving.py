@@ -15,23 +15,28 @@ import contextlib
 import json
 import os
 import secrets
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import IO, Any
 
 import numpy as np
 
-from weft.api import devices
 from weft.base import dtypes
 from weft.base.arguments import described
 from weft.base.dtypes import Dtype
-from weft.base.errors import ArgumentError, ArgumentTypeError, DonatedArrayError
+from weft.base.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    DonatedArrayError,
+    ProcessFailureError,
+    ProgramMismatchError,
+)
 from weft.base.promotion import DTYPES
 from weft.checkpointing import index as indices, structure as structures, tensor_file
 from weft.checkpointing.encoding import encode_array, storage_format
 from weft.checkpointing.index import ArrayEntry, Box, Index, Piece
+from weft.checkpointing.processes import Processes
 from weft.runtime.held import HeldArray
-from weft.runtime.processes import world
 from weft.runtime.sharded import ShardedArray
 from weft.sharding.shardings import Index as Slices, NamedSharding
 from weft.trace.tracer import Tracer
@@ -39,33 +44,6 @@ from weft.trace.tracer import Tracer
 MAX_FILE_BYTES = 4_000_000_000
 _PREFIX, _SUFFIX = "arrays-", ".safetensors"
 _CHECKSUMS = ".crc32"  # suffix of checksum files, by which other processes hand checksums to the first one
-
-
-def no_barrier(name: str) -> None:
-    """Return at once: the barrier of a process without others."""
-
-
-@dataclass(frozen=True)
-class Processes:
-    """The processes that save one tree together.
-
-    Attributes:
-        index: the index of this process.
-        count: the number of processes.
-        barrier: a function that returns when all processes have called it with the same name. If a process fails, its
-            barrier must raise in the others.
-    """
-
-    index: int
-    count: int
-    barrier: Callable[[str], None]
-
-    @staticmethod
-    def here(barrier: Callable[[str], None] | None) -> Processes:
-        """Return the processes that run this program."""
-        control = world.current().control
-        own = no_barrier if control is None else control.barrier
-        return Processes(devices.process_index(), devices.process_count(), barrier or own)
 
 
 # ------------------------------------------------------------------------------------------------------- the snapshot
@@ -89,7 +67,11 @@ class Snapshot:
 
 
 def snapshot(tree: Any, *, copy: bool, step: int | None = None, metadata: Any = None, metrics: Any = None) -> Snapshot:
-    """Take a snapshot of a tree. With `copy`, later changes to the memory of its arrays do not affect it."""
+    """Take a snapshot of a tree. With `copy`, later changes to its NumPy arrays do not affect it.
+
+    Arrays of Weft are immutable, so it refers to their memory. They may be donated and deleted: a donated buffer with
+    other references is not reused.
+    """
     if step is not None and type(step) is not int:
         raise ArgumentTypeError("The step of a checkpoint must be an int.", received=described(step), fix="int(step)")
     indices.check_json(metadata, "The metadata")
@@ -159,9 +141,10 @@ def box_from_slices(index: Slices, shape: tuple[int, ...]) -> Box:
 def _part(box: Box, process: int, data: Any, dtype: Dtype, copy: bool) -> Part:
     if data is None:
         return Part(box, process, None)
-    value = np.asarray(data._value if isinstance(data, HeldArray) else data)
+    is_immutable = isinstance(data, HeldArray)
+    value = np.asarray(data._value if is_immutable else data)
     stored = encode_array(value.astype(dtypes.storage(dtype), copy=False), dtype)
-    return Part(box, process, np.array(stored) if copy else stored)
+    return Part(box, process, np.array(stored) if copy and not is_immutable else stored)
 
 
 # ------------------------------------------------------------------------------------------------------------ the plan
@@ -251,8 +234,16 @@ def save(
     )
 
 
-def write(directory: str, snapshot: Snapshot, *, overwrite: bool, max_file_bytes: int, processes: Processes) -> None:
-    """Write a snapshot to a directory."""
+def write(
+    directory: str,
+    snapshot: Snapshot,
+    *,
+    overwrite: bool,
+    max_file_bytes: int,
+    processes: Processes,
+    prepare: Callable[[], None] | None = None,
+) -> None:
+    """Write a snapshot to a directory, after `prepare`."""
     if type(max_file_bytes) is not int or max_file_bytes < 1:
         raise ArgumentError("max_file_bytes must be a positive int.", received=f"max_file_bytes={max_file_bytes!r}")
     directory = os.path.abspath(directory)
@@ -260,35 +251,58 @@ def write(directory: str, snapshot: Snapshot, *, overwrite: bool, max_file_bytes
         raise FileExistsError(f"There is a checkpoint in {directory!r} already; pass overwrite=True to replace it.")
     files = plan(snapshot, _token(directory, processes), max_file_bytes)
     written: list[str] = []
-    checksums: Checksums = {}
     try:
-        tensor_file.make_directory(directory)
-        for file in files:
-            if file.process == processes.index:
-                path = os.path.join(directory, file.name)
-                with tensor_file.replacing(path) as opened:
-                    checksums[file.name] = _write_tensors(opened, _encoded_tensors(snapshot, file))
-                written.append(path)
-                if processes.index:  # the first process enters them in the index
-                    written.append(path + _CHECKSUMS)
-                    _write_checksums(path + _CHECKSUMS, checksums[file.name])
-        processes.barrier("files of a checkpoint are written")
-    except BaseException:
-        for path in written:
-            with contextlib.suppress(OSError):
-                os.unlink(path)
-        with contextlib.suppress(OSError):  # other processes may have written to it
-            os.rmdir(directory)
+        with processes.stage("files of a checkpoint are written"):
+            if prepare is not None:
+                prepare()
+            checksums = _write_files(directory, snapshot, files, processes, written)
+    except (ProcessFailureError, ProgramMismatchError):
+        # The first process may have passed the stage, and write an index that names these files. A later save removes
+        # them otherwise.
         raise
-    if processes.index == 0:
-        tensor_file.sync_directory(directory)
-        others = [file.name for file in files if file.process]
-        checksums |= {name: _read_checksums(os.path.join(directory, name + _CHECKSUMS)) for name in others}
-        with tensor_file.replacing(os.path.join(directory, indices.NAME)) as opened:
-            opened.write(indices.to_json(_with_pieces(snapshot, files, checksums)))
-        tensor_file.sync_directory(directory)
-        remove_stale(directory, {file.name for file in files})
-    processes.barrier("the index of a checkpoint is written")
+    except BaseException:
+        _remove_written(directory, written, processes)
+        raise
+    with processes.stage("the index of a checkpoint is written"):
+        if processes.index == 0:
+            tensor_file.sync_directory(directory)
+            others = [file.name for file in files if file.process]
+            checksums |= {name: _read_checksums(os.path.join(directory, name + _CHECKSUMS)) for name in others}
+            with tensor_file.replacing(os.path.join(directory, indices.NAME)) as opened:
+                opened.write(indices.to_json(_with_pieces(snapshot, files, checksums)))
+            tensor_file.sync_directory(directory)
+            remove_stale(directory, {file.name for file in files})
+
+
+def _write_files(
+    directory: str, snapshot: Snapshot, files: list[File], processes: Processes, written: list[str]
+) -> Checksums:
+    """Write the files of this process, and append their paths to `written`; return their checksums."""
+    tensor_file.make_directory(directory)
+    checksums: Checksums = {}
+    for file in files:
+        if file.process == processes.index:
+            path = os.path.join(directory, file.name)
+            with tensor_file.replacing(path) as opened:
+                checksums[file.name] = _write_tensors(opened, _encoded_tensors(snapshot, file))
+            written.append(path)
+            if processes.index:  # the first process enters them in the index
+                written.append(path + _CHECKSUMS)
+                _write_checksums(path + _CHECKSUMS, checksums[file.name])
+    return checksums
+
+
+def _remove_written(directory: str, written: Sequence[str], processes: Processes) -> None:
+    """Remove the files of a save that has failed, and the directory if that was all.
+
+    Other processes may still write to the directory, unless they have failed together, in a stage.
+    """
+    for path in written:
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+    if processes.count == 1 or (processes.index == 0 and processes.vote is not None):
+        with contextlib.suppress(OSError):  # the directory has other files
+            os.rmdir(directory)
 
 
 def _write_tensors(opened: IO[bytes], arrays: list[tuple[str, np.ndarray]]) -> dict[str, tuple[int, ...]]:

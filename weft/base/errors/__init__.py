@@ -48,6 +48,7 @@ from weft.base.errors.modules import (
     UnboundModuleError as UnboundModuleError,
 )
 from weft.base.errors.processes import (
+    CheckpointWriteError as CheckpointWriteError,
     ProcessFailureError as ProcessFailureError,
     ProgramMismatchError as ProgramMismatchError,
 )

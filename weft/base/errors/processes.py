@@ -69,3 +69,38 @@ class ProcessFailureError(WeftError, RuntimeError):
     def __init__(self, what: object = "", *, failed_processes: Sequence[int] = (), **details: Any) -> None:
         super().__init__(what, **details)
         self.failed_processes = tuple(failed_processes)
+
+
+class CheckpointWriteError(WeftError, OSError):
+    """Another process could not write its part of a checkpoint, so there is none.
+
+    The message has the error of each process that failed, which raises that error itself; `failed_processes` contains
+    their indices. All processes continue, and the previous checkpoint is intact.
+
+    Wrong::
+
+        # with several processes: python -m weft.launch -n 2 this_file.py
+        import tempfile
+        import weft
+        import weft.numpy as wnp
+        from weft import checkpointing
+
+        weft.distributed.initialize()
+        folder = tempfile.gettempdir() if weft.process_index() == 0 else "/dev/null"
+        checkpointing.save(f"{folder}/weft_state", {"w": wnp.ones(3)}, overwrite=True)
+
+    Right::
+
+        # with several processes: python -m weft.launch -n 2 this_file.py
+        import tempfile
+        import weft
+        import weft.numpy as wnp
+        from weft import checkpointing
+
+        weft.distributed.initialize()
+        checkpointing.save(f"{tempfile.gettempdir()}/weft_state", {"w": wnp.ones(3)}, overwrite=True)
+    """
+
+    def __init__(self, what: object = "", *, failed_processes: Sequence[int] = (), **details: Any) -> None:
+        super().__init__(what, **details)
+        self.failed_processes = tuple(failed_processes)

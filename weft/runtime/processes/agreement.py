@@ -16,6 +16,7 @@ from weft.base.source import user_line
 from weft.ir.jaxpr import Jaxpr
 from weft.ir.printer import to_text
 from weft.runtime.processes import world
+from weft.runtime.processes.page import Details, first_difference
 from weft.sharding.mesh import Mesh
 
 FIX = "let all processes call the same functions in the same order, with arguments of the same types"
@@ -62,7 +63,7 @@ class Agreement:
         with here.lock:
             here.raise_failure()
             line = user_line()
-            chain = here.record(self.ranks, self.name, self._digest, line)
+            chain = here.record(self.ranks, self.name, self._digest, line, Details(self._lines, self._shown))
             if not self._agreed:
                 compare(self.name, self._lines, self.ranks, self._shown)
                 self._agreed = True
@@ -117,14 +118,6 @@ def _compare(here: world.World, name: str, lines: Sequence[str], ranks: Sequence
     first, second = [r[0] for r in alike.values()][:2]
     raise ProgramMismatchError(
         f"Processes do not agree on what to run: {' and '.join(groups)} differ in {name}.",
-        received=_first_difference(texts[first], first, texts[second], second),
+        received=first_difference(texts[first], first, texts[second], second),
         fix=FIX,
     )
-
-
-def _first_difference(one: list[Any], first: int, other: list[Any], second: int) -> str:
-    """Return the first line in which two texts differ."""
-    a, b = one[0], other[0]
-    at = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
-    line = lambda texts: texts[1][at].strip() if at < len(texts[1]) else "nothing more"
-    return f"process {first}: {line(one)}\nprocess {second}: {line(other)}"

@@ -1,8 +1,9 @@
 """The control thread: heartbeats over sockets, separate from the messages of programs.
 
-Every process sends its state (its *page*) to process 0 four times a second. Process 0 detects processes that have died
-(closed socket), that have diverged (digests of common sections differ), and that others wait for while they wait for
-nothing; it broadcasts a verdict, which waiting threads raise.
+Every process sends its state (its *page*) to process 0 four times a second, and process 0 sends a heartbeat to all.
+Process 0 detects processes that have died (closed socket), that are silent (`watch`), that have diverged (digests of
+common sections differ), and that others wait for while they wait for nothing (`judging`); it broadcasts a verdict,
+which waiting threads raise. The others watch process 0.
 """
 
 from __future__ import annotations
@@ -19,17 +20,21 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import field
 from typing import Any
 
-from weft.base.dataclass import dataclass
 from weft.base.errors import ProcessFailureError
 from weft.base.settings import config
-from weft.runtime.processes.page import NOTHING_YET, Page, Verdict
+from weft.runtime.processes import judging
+from weft.runtime.processes.fence import Fence
+from weft.runtime.processes.links import Link, reachable_address, read_line
+from weft.runtime.processes.page import NOTHING_YET, Difference, Page, Verdict, first_difference
+from weft.runtime.processes.watch import Watch
 
 BEAT = 0.25  # seconds between heartbeats
 SHOWN_FRAMES = 12
-COMPARISON = 5.0  # seconds that processes have to report a difference themselves, by a comparison
+# Seconds that processes have to report a difference themselves, by a comparison in which all of them are or only one.
+COMPARISON, COMPARISON_OF_ONE = 5.0, 1.0
+ANSWER = 2.0  # seconds that a process has to answer a question
 
 
 def python_stack() -> str:
@@ -46,21 +51,26 @@ def say(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
 
-@dataclass
-class _Peer:
-    """State of another process, as process 0 knows it."""
+class _Barrier:
+    """Barrier that this process has called: whether all are there, and the errors of those that failed before."""
 
-    socket: socket.socket | None
-    page: dict[str, Any] = field(default_factory=dict)
-    heard: float = field(default_factory=time.monotonic)
-    data: bytes = b""
+    def __init__(self) -> None:
+        self.passed = threading.Event()
+        self.failures: dict[int, str] = {}
 
 
 class Control:
-    """Control thread of one process. `where` describes the host of each process; one that is silent for `timeout`
-    seconds counts as dead."""
+    """Control thread of one process. `where` describes the host of each process, and `identities` has what `fence`
+    needs to find processes of this host. A process that is silent for `timeout` seconds counts as dead."""
 
-    def __init__(self, rank: int, where: Sequence[str], timeout: float, listener: socket.socket | None) -> None:
+    def __init__(
+        self,
+        rank: int,
+        where: Sequence[str],
+        timeout: float,
+        listener: socket.socket | None,
+        identities: Sequence[Sequence[Any]] = (),
+    ) -> None:
         self.page = Page(rank)
         self.rank, self.size, self._where = rank, len(where), where
         self.verdict: Verdict | None = None
@@ -69,19 +79,27 @@ class Control:
         self.preemption = False
         self._steps_known = threading.Event()
         self._changed = threading.Event()
+        self._alarm, self._bell = socket.socketpair()  # a byte ends the thread's wait for messages
+        self._alarm.setblocking(False)
+        self._bell.setblocking(False)
         self._timeout = timeout
         self._listener = listener
-        self._peers: dict[int, _Peer] = {}
+        self._links: dict[int, Link] = {}
+        self._fence = Fence(identities, rank)
+        self._watch = Watch(timeout, self._fence)
         self._reported: set[int] = set()
+        self._reports_deadlock = True
         self._asked: dict[int, tuple[float, str]] = {}
         self._steps: dict[int, int] = {}
-        self._writing = threading.Lock()
+        self._writing_outbox = threading.Lock()
         self._outbox: list[dict[str, Any]] = []  # messages of other threads, which this one sends
         self._writing_barriers = threading.Lock()
         self._barrier_counts: dict[str, int] = {}
-        self._barriers: dict[tuple[str, int], threading.Event] = {}
-        self._arrived: dict[tuple[str, int], dict[int, float]] = {}  # the processes at each barrier, and since when
+        self._barriers: dict[tuple[str, int], _Barrier] = {}
+        self._arrived: dict[tuple[str, int], dict[int, judging.Arrival]] = {}
         self._differ_since: float | None = None
+        self._difference: tuple[Difference, float] | None = None  # and when its details were asked for
+        self._details: dict[int, Any] = {}
         self._stopped = False
         # Functions that are called after a failure, and the threads that run them.
         self._writing_acts = threading.Lock()
@@ -96,40 +114,60 @@ class Control:
     def listen(bind: str | None) -> tuple[socket.socket, str]:
         """Return a listening socket for the other processes, and its address and secret as text."""
         listener = socket.create_server((bind or "", 0), backlog=1024)
-        host = bind or _reachable_address()
+        host = bind or reachable_address()
         return listener, json.dumps([host, listener.getsockname()[1], secrets.token_hex(16)])
 
     def start(self, address: str, deadline: float) -> None:
         """Connect, and start the thread. Process 0 waits for all others."""
         host, port, token = json.loads(address)
         if self.rank == 0:
-            self._peers[0] = _Peer(None)
-        if self._listener is not None:
-            self._listener.settimeout(max(deadline - time.monotonic(), 0.1))
-            while len(self._peers) < self.size:
-                connection, _ = self._listener.accept()
-                connection.settimeout(5)
-                greeting = _line(connection).split()
-                if len(greeting) == 2 and secrets.compare_digest(greeting[0], token):
-                    self._peers[int(greeting[1])] = _Peer(connection)
-                else:
-                    connection.close()
-            self._listener.close()
-        elif self.rank:
-            connection = socket.create_connection((host, port), max(deadline - time.monotonic(), 0.1))
-            connection.sendall(f"{token} {self.rank}\n".encode())
-            self._peers[0] = _Peer(connection)
-        for peer in self._peers.values():
-            if peer.socket is not None:
-                peer.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                peer.socket.settimeout(5)
+            self._links[0] = Link(None)
+        try:
+            if self._listener is not None:
+                self._accept(self._listener, token, deadline)
+            elif self.rank:
+                connection = socket.create_connection((host, port), max(deadline - time.monotonic(), 0.1))
+                connection.sendall(f"{token} {self.rank}\n".encode())
+                self._links[0] = Link(connection)
+        except OSError as error:
+            missing = [r for r in range(self.size) if r not in self._links] if self.rank == 0 else [0]
+            names = ", ".join(self._name(r) for r in missing)
+            raise ProcessFailureError(
+                f"All processes must join in time; there is no connection to {names}: {error}.",
+                received=f"process 0 listens at {host}, port {port}",
+                failed_processes=missing,
+                fix=(
+                    "weft.distributed.initialize(initialization_timeout=seconds), called by all processes",
+                    "coordinator_bind_address='an address of process 0 that the other hosts can reach'",
+                ),
+            ) from None
+        for link in self._links.values():
+            link.heard = time.monotonic()
         threading.Thread(target=self._run, name="weft control", daemon=True).start()
+
+    def _accept(self, listener: socket.socket, token: str, deadline: float) -> None:
+        while len(self._links) < self.size:
+            listener.settimeout(max(deadline - time.monotonic(), 0.1))
+            connection, _ = listener.accept()
+            connection.settimeout(5)
+            greeting = read_line(connection).split()
+            if len(greeting) == 2 and secrets.compare_digest(greeting[0], token):
+                self._links[int(greeting[1])] = Link(connection)
+            else:
+                connection.close()
+        listener.close()
 
     def end(self, error: str | None) -> None:
         """Announce that this process ends, by this error or without one."""
         self.page.failed = error is not None
         self.page.ended = error or "without an error"
+        self._wake()
+
+    def _wake(self) -> None:
+        """Let the thread beat now."""
         self._changed.set()
+        with contextlib.suppress(OSError):  # a full pipe wakes it too
+            self._bell.send(b"!")
 
     def stop(self) -> None:
         """End the thread: this process is not monitored any more."""
@@ -162,28 +200,47 @@ class Control:
             thread.join(max(until - time.monotonic(), 0.0))
         return not any(thread.is_alive() for thread in self._acting)
 
-    def barrier(self, name: str) -> None:
+    def barrier(self, name: str, failure: str | None = None) -> dict[int, str]:
         """Wait until all processes have called it with this name as often as this one.
 
         It is independent of the order of programs, so any thread may call it.
+
+        Args:
+            name: the name of the barrier.
+            failure: the error by which this process failed before the barrier, for the others.
+
+        Returns:
+            The errors of the processes that have failed, by rank.
         """
         with self._writing_barriers:
             count = self._barrier_counts[name] = self._barrier_counts.get(name, 0) + 1
-            done = self._barriers.setdefault((name, count), threading.Event())
-        self._outbox.append({"barrier": [name, count]})
-        self._changed.set()
-        while not done.wait(0.1):
+            own = self._barriers.setdefault((name, count), _Barrier())
+        self._post({"barrier": [name, count, failure]})
+        while not own.passed.wait(0.1):
             if self.verdict is not None:
                 self.verdict.raise_()
         with self._writing_barriers:
             self._barriers.pop((name, count), None)
+        return own.failures
 
-    def _pass_barrier(self, rank: int, name: str, count: int) -> None:
+    def _post(self, message: dict[str, Any]) -> None:
+        """Let the control thread send a message to process 0."""
+        with self._writing_outbox:
+            self._outbox.append(message)
+        self._wake()
+
+    def _pass_barrier(self, rank: int, name: str, count: int, failure: str | None) -> None:
         arrived = self._arrived.setdefault((name, count), {})
-        arrived[rank] = time.monotonic()
+        arrived[rank] = judging.Arrival(time.monotonic(), failure)
         if len(arrived) == self.size:
             del self._arrived[name, count]
-            self._broadcast({"passed": [name, count]})
+            self._broadcast({"passed": [name, count, judging.list_failures(arrived)]})
+
+    def _leave_barrier(self, name: str, count: int, failures: list[tuple[int, str]]) -> None:
+        with self._writing_barriers:
+            own = self._barriers[name, count]
+        own.failures = dict(failures)
+        own.passed.set()
 
     # -- preemption ------------------------------------------------------------------------------------------------
 
@@ -217,92 +274,102 @@ class Control:
     # -- the thread ------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        with selectors.DefaultSelector() as selector:
-            for rank, peer in self._peers.items():
-                if peer.socket is not None:
-                    selector.register(peer.socket, selectors.EVENT_READ, rank)
+        with selectors.DefaultSelector() as selector, self._alarm, self._bell:
+            for rank, link in self._links.items():
+                if link.socket is not None:
+                    selector.register(link.socket, selectors.EVENT_READ, rank)
+            selector.register(self._alarm, selectors.EVENT_READ)
             sent = 0.0
             while not self._stopped:
                 for key, _ in selector.select(0.05):
-                    connection = self._peers[key.data].socket
-                    if not self._read(key.data) and connection is not None:
-                        selector.unregister(connection)
-                        connection.close()
+                    if key.fileobj is self._alarm:
+                        with contextlib.suppress(OSError):
+                            self._alarm.recv(1 << 10)
+                    else:
+                        self._read(key.data, selector)
+                self._watch.pause(self._links)
                 if self._launcher not in (None, os.getppid()):
                     say(f"weft: process {self.rank}: the launcher has died")
                     os._exit(113)
                 if time.monotonic() - sent >= BEAT or self._changed.is_set():
                     self._changed.clear()
                     sent = time.monotonic()
-                    while self._outbox:
-                        self._tell_first(self._outbox.pop(0))
-                    self._tell_first({"page": self.page.to_json()})
-                    if self.rank == 0:
-                        self._judge()
+                    self._beat()
+                for link in self._links.values():
+                    link.flush()
+
+    def _beat(self) -> None:
+        """Send what other threads have posted and the page; judge those that this process watches."""
+        with self._writing_outbox:
+            posted, self._outbox = self._outbox, []
+        for message in posted:
+            self._tell_first(message)
+        if self.rank:
+            self._tell_first({"page": self.page.to_json()})
+            if self.verdict is None:
+                self._judge_silence([0])
+        else:
+            self._handle(0, {"page": self.page.to_json()})
+            doing = {"wait": self.page.wait and [[], self.page.wait[1]], "doing": self.page.doing}
+            for rank in range(1, self.size):
+                self._links[rank].send({"beat": doing}, droppable=True)
+            self._judge()
 
     def _tell_first(self, message: dict[str, Any]) -> None:
         if self.rank == 0:
             self._handle(0, message)
         else:
-            self._write(0, message)
-
-    def _write(self, rank: int, message: dict[str, Any]) -> None:
-        connection = self._peers[rank].socket
-        if connection is not None:
-            # A closed socket is found by reading.
-            with self._writing, contextlib.suppress(OSError):
-                connection.sendall(json.dumps(message).encode() + b"\n")
+            self._links[0].send(message)
 
     def _broadcast(self, message: dict[str, Any]) -> None:
-        for rank in self._peers:
+        for rank in self._links:
             if rank != 0:
-                self._write(rank, message)
+                self._links[rank].send(message)
         self._handle(0, message)
 
-    def _read(self, rank: int) -> bool:
-        """Handle the messages of a process; return whether its socket is still open."""
-        peer = self._peers[rank]
-        assert peer.socket is not None
-        try:
-            data = peer.socket.recv(1 << 16)
-        except OSError:
-            data = b""
-        if not data:
-            peer.socket = None
+    def _tell(self, rank: int, message: dict[str, Any]) -> None:
+        if rank == self.rank:
+            self._handle(rank, message)
+        else:
+            self._links[rank].send(message)
+
+    def _read(self, rank: int, selector: selectors.BaseSelector) -> None:
+        """Handle the messages of a process, or the end of its socket."""
+        link = self._links[rank]
+        assert link.socket is not None
+        messages = link.receive()
+        if messages is None:
+            selector.unregister(link.socket)
+            link.close()
             self._lost(rank)
-            return False
-        *lines, peer.data = (peer.data + data).split(b"\n")
-        peer.heard = time.monotonic()
-        for line in lines:
-            self._handle(rank, json.loads(line))
-        return True
+        for message in messages or ():
+            self._handle(rank, message)
 
     def _lost(self, rank: int) -> None:
         """Handle the closed socket of a process."""
         if self.everybody_ended.is_set() or self._stopped:
             return
-        if self.rank == 0:
-            ended = self._peers[rank].page.get("ended")
-            if ended is None:
-                self._fail("died", f"{self._name(rank)} has died; {self._last(rank)}.", (rank,))
-        else:
-            text = f"{self._name(0)} has died or ended; it was the one that watched over the others."
-            self._fail("died", text, (0,))
+        if rank == 0 or self._links[rank].page.get("ended") is None:
+            self._fail(Verdict("died", f"{self._name(rank)} has died; {self._last(rank)}.", (rank,)))
 
     def _handle(self, rank: int, message: dict[str, Any]) -> None:
         for kind, value in message.items():
             match kind:
-                case "page":
-                    self._peers[rank].page = value
-                    self._peers[rank].heard = time.monotonic()
+                case "page" | "beat":
+                    self._links[rank].page = value
+                    self._links[rank].heard = time.monotonic()
                 case "verdict":
-                    self._fail_here(Verdict(value[0], value[1], tuple(value[2])))
+                    self._fail_here(Verdict(value[0], value[1], tuple(value[2]), value[3]))
                 case "report":
                     say(value)
                 case "stack?":
                     self._tell_first({"stack": python_stack()})
                 case "stack":
                     self._report_stuck(rank, value)
+                case "details?":
+                    self._tell_first({"details": self.page.find_details(*value)})
+                case "details":
+                    self._details[rank] = value
                 case "ended":
                     self.everybody_ended.set()
                 case "step?":
@@ -315,17 +382,18 @@ class Control:
                 case "barrier":
                     self._pass_barrier(rank, *value)
                 case "passed":
-                    with self._writing_barriers:
-                        self._barriers[value[0], value[1]].set()
+                    self._leave_barrier(*value)
+                case "fence":
+                    self._fence.kill(value)
                 case "abort":
+                    self._fence.kill(value)
                     os._exit(113)
 
-    def _fail(self, kind: str, text: str, processes: Sequence[int] = ()) -> None:
-        if self.rank == 0:
-            if self.verdict is None:
-                self._broadcast({"verdict": [kind, text, list(processes)]})
-        else:
-            self._fail_here(Verdict(kind, text, tuple(processes)))
+    def _fail(self, verdict: Verdict) -> None:
+        if self.rank:
+            self._fail_here(verdict)
+        elif self.verdict is None:
+            self._broadcast({"verdict": [verdict.kind, verdict.text, list(verdict.processes), verdict.received]})
 
     def _fail_here(self, verdict: Verdict) -> None:
         if self.verdict is None:
@@ -336,25 +404,26 @@ class Control:
             if self.page.ended is None:
                 say(f"weft: process {self.rank}: {verdict.text}")
 
-    # -- verdicts of process 0 -------------------------------------------------------------------------------------
+    # -- verdicts --------------------------------------------------------------------------------------------------
 
     def _name(self, rank: int) -> str:
         return f"Process {rank} ({self._where[rank]})"
 
     def _last(self, rank: int) -> str:
-        page = self._peers[rank].page
+        page = self._links[rank].page
         wait = page.get("wait")
         doing = f"waiting in {wait[1]}, in" if wait else "done with, or in,"
         last = page.get("doing", NOTHING_YET)
         # It may have begun something since.
-        here = "" if last == self.page.doing else f"; process 0 was in {self.page.doing}"
+        here = "" if last == self.page.doing else f"; process {self.rank} was in {self.page.doing}"
         return f"when last heard of it was {doing} {last}{here}"
 
     def _judge(self) -> None:
         """Compare the pages of all processes, and broadcast what follows."""
         now = time.monotonic()
-        pages = {rank: peer.page for rank, peer in self._peers.items() if peer.page}
-        for check in (self._judge_order, self._judge_ended, self._judge_silence, self._judge_stuck):
+        pages = {rank: link.page for rank, link in self._links.items() if link.page}
+        checks = self._judge_order, self._judge_ended, self._judge_silent, self._judge_stuck, self._judge_deadlock
+        for check in checks:
             if self.verdict is None:
                 check(pages, now)
         if len(pages) == self.size and all(page["ended"] is not None for page in pages.values()):
@@ -363,117 +432,81 @@ class Control:
             self._broadcast({"step?": True})
 
     def _judge_order(self, pages: dict[int, Any], now: float) -> None:
-        seen: dict[tuple[Any, int], tuple[int, str, str]] = {}
-        for rank, page in sorted(pages.items()):
-            for ranks, entries in page["records"]:
-                for count, chain, what in entries:
-                    before = seen.setdefault((tuple(ranks), count), (rank, chain, what))
-                    if before[1] != chain and not self._is_compared(now, before[0], rank):
-                        names = [self._name(r).replace("P", "p", 1) for r in (before[0], rank)]
-                        text = f"{names[0]} does {before[2]}, {names[1]} does {what}"
-                        self._fail("mismatch", f"Processes do different things together: {text} (call {count}).")
-                        return
+        if self._difference is None:
+            found = judging.find_difference(pages, lambda a, b: self._is_compared(now, a, b))
+            if found is None:
+                return
+            self._difference = found, now
+            for rank, _ in (found.first, found.second):
+                self._tell(rank, {"details?": [found.ranks, found.number]})
+        found, asked = self._difference
+        ranks = [found.first[0], found.second[0]]
+        if not all(rank in self._details for rank in ranks) and now - asked < ANSWER:
+            return
+        first, second = (self._details.get(rank) for rank in ranks)
+        received = None
+        if first and second and first[0] != second[0]:
+            received = first_difference(first, ranks[0], second, ranks[1])
+        does = [f"{self._name(r)} does {what}".replace("P", "p", 1) for r, what in (found.first, found.second)]
+        text = f"Processes do different things together: {does[0]}, {does[1]} (call {found.number})."
+        self._fail(Verdict("mismatch", text, (), received))
 
     def _is_compared(self, now: float, *ranks: int) -> bool:
         """Return whether processes that differ are in a comparison, which reports the difference in detail."""
-        if not any(self._peers[rank].page["comparing"] for rank in ranks):
+        comparing = [self._links[rank].page["comparing"] for rank in ranks]
+        if not any(comparing):
             return False
         since = self._differ_since = self._differ_since or now
-        return now - since < COMPARISON
+        return now - since < (COMPARISON if all(comparing) else COMPARISON_OF_ONE)
 
     def _judge_ended(self, pages: dict[int, Any], now: float) -> None:
-        for rank, page in pages.items():
-            if page["ended"] is None:
-                continue
-            # A process that ended without an error has sent all messages of the sections that it took part in.
-            waiting = [
-                r
-                for r, p in pages.items()
-                if p["ended"] is None
-                and p["wait"]
-                and rank in p["wait"][0]
-                and (page["failed"] or _has_begun_more(p, page))
-            ]
-            if waiting:
-                text = f"{self._name(rank)} has ended ({page['ended']}) while others wait for it"
-                self._fail("died", f"{text} in {pages[waiting[0]]['wait'][1]}.", (rank,))
+        found = judging.find_absent(pages, self._arrived)
+        if found is not None:
+            text = f"{self._name(found.rank)} has ended ({pages[found.rank]['ended']}) while others wait for it"
+            self._fail(Verdict("died", f"{text} in {found.what}.", (found.rank,)))
 
-    def _judge_silence(self, pages: dict[int, Any], now: float) -> None:
-        for rank, peer in self._peers.items():
-            if rank and peer.socket is not None and now - peer.heard > self._timeout:
-                text = f"{self._name(rank)} has not been heard of for {now - peer.heard:.0f} s; {self._last(rank)}."
-                self._fail("died", text, (rank,))
+    def _judge_silent(self, pages: dict[int, Any], now: float) -> None:
+        self._judge_silence([rank for rank, page in pages.items() if rank and page["ended"] is None])
+
+    def _judge_silence(self, ranks: Sequence[int]) -> None:
+        for rank in ranks:
+            for finding in self._watch.look(self._links, self._name(rank), self._last(rank), rank):
+                tell_all = self._broadcast if self.rank == 0 else lambda message: self._handle(self.rank, message)
+                if finding.kind == "report":
+                    tell_all({"report": f"weft: {finding.text}"})
+                elif finding.kind == "stuck":
+                    self._abort(rank, finding.text, tell_all)
+                else:
+                    self._fail(Verdict("died", finding.text, (rank,)))
+                    tell_all({"fence": rank})  # it must not come back, and write files
 
     def _judge_stuck(self, pages: dict[int, Any], now: float) -> None:
-        patience = config.stuck_after
-        late: dict[int, tuple[str, float, int]] = {}
-        for page in pages.values():
-            if page["wait"] is None or page["wait"][2] < patience:
-                continue
-            for rank in page["wait"][0]:
-                other = pages.get(rank)
-                if other is not None and other["wait"] is None and other["ended"] is None:
-                    if page["wait"][3] and not other["sections"] and not _has_begun_more(page, other):
-                        continue  # it has started everything that the others wait for
-                    what, seconds, count = late.get(rank, (page["wait"][1], 0.0, 0))
-                    late[rank] = what, max(seconds, page["wait"][2]), count + 1
-        for (name, _), arrived in self._arrived.items():
-            seconds = now - min(arrived.values())
-            for rank in pages if seconds >= patience else ():
-                if rank not in arrived:
-                    late.setdefault(rank, (f"the barrier {name!r}", seconds, len(arrived)))
+        late = judging.find_late(pages, self._arrived, config.stuck_after, now)
         self._reported &= late.keys()
         for rank, (what, seconds, count) in late.items():
-            if rank not in self._reported:
+            if rank not in self._reported and not self._watch.is_silent(rank):
                 self._reported.add(rank)
                 self._asked[rank] = now, f"is not in {what}, for {seconds:.0f} s; {count} others wait"
-                if rank == 0:
-                    self._report_stuck(0, python_stack())
-                else:
-                    self._write(rank, {"stack?": True})
-            elif rank in self._asked and now - self._asked[rank][0] > 2:
+                self._tell(rank, {"stack?": True})
+            elif rank in self._asked and now - self._asked[rank][0] > ANSWER:
                 self._report_stuck(rank, "  (it does not answer)\n")
             if config.abort_after and seconds > config.abort_after:
-                self._broadcast_abort(rank)
+                self._abort(rank, f"{self._name(rank)} is stuck", self._broadcast)
+
+    def _judge_deadlock(self, pages: dict[int, Any], now: float) -> None:
+        found = judging.find_deadlock(pages, self.size, config.stuck_after)
+        if found is not None and self._reports_deadlock:
+            text = f"weft: all processes wait for messages of each other, for {found.seconds:.0f} s: {found.what}"
+            self._broadcast({"report": text})
+        if found is not None and config.abort_after and found.seconds > config.abort_after:
+            self._abort(-1, "the processes wait for each other", self._broadcast)
+        self._reports_deadlock = found is None
 
     def _report_stuck(self, rank: int, stack: str) -> None:
         asked = self._asked.pop(rank, None)
         if asked is not None:
             self._broadcast({"report": f"weft: {self._name(rank)} {asked[1]}. It is in:\n{stack}"})
 
-    def _broadcast_abort(self, rank: int) -> None:
-        text = f"weft: aborting all processes, since {self._name(rank)} is stuck (abort_after)"
-        self._broadcast({"report": text})
-        self._broadcast({"abort": True})
-
-
-def _has_begun_more(page: dict[str, Any], other: dict[str, Any]) -> bool:
-    """Return whether a process has begun a section with another one that the other has not begun."""
-    counts = {tuple(ranks): entries[-1][0] for ranks, entries in other["records"]}
-    return any(
-        other["rank"] in ranks and entries[-1][0] > counts.get(tuple(ranks), 0) for ranks, entries in page["records"]
-    )
-
-
-def _line(connection: socket.socket) -> str:
-    """Read the first line that a process sends, and no more."""
-    data = b""
-    with contextlib.suppress(OSError):
-        while len(data) < 100 and (byte := connection.recv(1)) not in (b"", b"\n"):
-            data += byte
-    return data.decode(errors="replace")
-
-
-def _reachable_address() -> str:
-    """Return an address of this host that other hosts can reach."""
-    for find in (_routed_address, lambda: socket.gethostbyname(socket.gethostname())):
-        with contextlib.suppress(OSError):
-            return find()
-    return "127.0.0.1"
-
-
-def _routed_address() -> str:
-    """Return the address of the interface that routes to other hosts; no packet is sent."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.connect(("192.0.2.1", 9))
-        return str(probe.getsockname()[0])
+    def _abort(self, rank: int, why: str, tell_all: Callable[[dict[str, Any]], None]) -> None:
+        tell_all({"report": f"weft: aborting all processes, since {why} (abort_after)"})
+        tell_all({"abort": rank})

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NoReturn
 import numpy as np
 
 from weft.base.errors import JaxRuntimeError, ProcessFailureError, ProgramMismatchError
-from weft.runtime.processes.page import Page
+from weft.runtime.processes.page import Details, Page
 from weft.runtime.processes.transport import Message, OneProcess, Request, Transport, TransportError
 from weft.sharding import device as sharding_device
 
@@ -100,8 +100,11 @@ class World:
                     return i
             self.raise_failure()
             if self.deadline is not None and time.monotonic() > self.deadline:
+                wait = self.page.wait
+                missing = f" of processes {list(wait[0])}, in {wait[1]}" if wait else ""
                 raise ProcessFailureError(
-                    "Not all processes were there in time.",
+                    f"All processes must join in time; there is no answer{missing}.",
+                    failed_processes=wait[0] if wait else (),
                     fix="weft.distributed.initialize(initialization_timeout=seconds), called by all processes",
                 )
             spins += 1
@@ -163,12 +166,14 @@ class World:
 
     # -- order -----------------------------------------------------------------------------------------------------
 
-    def record(self, ranks: Sequence[int], what: str, digest: str, line: str | None) -> str:
+    def record(
+        self, ranks: Sequence[int], what: str, digest: str, line: str | None, details: Details | None = None
+    ) -> str:
         """Record that these processes enter a section with this digest; return the digest of all their sections.
 
         The control thread compares it with the records of the others.
         """
-        chain = self.page.record(tuple(ranks), what, digest, line)
+        chain = self.page.record(tuple(ranks), what, digest, line, details)
         self._chain = int(chain[:15], 16)
         return chain
 
