@@ -964,6 +964,41 @@ def test_what_happens_to_arrays_after_save_does_not_matter(
     assert back["small"].tolist() == [0, 1, 2] and back["list"] == [1, 2]
 
 
+KINDS = ("float32", "bfloat16", "complex64", "complex128", "int8", "bool", "int4", "float8_e4m3fn")
+
+
+@pytest.mark.parametrize("dtype", KINDS)
+def test_snapshots_refer_to_immutable_memory_and_copy_the_rest(dtype: str) -> None:
+    with weft.enable_x64(dtype == "complex128"):
+        values = wnp.arange(4096).astype(dtype)
+        tree = {
+            "array": values,
+            "sharded": weft.device_put(values, NamedSharding(MESHES[0], P("x"))),
+            "numpy": np.arange(4096),
+        }
+        taken = saving.snapshot(tree, copy=True)
+        memory = {
+            "array": [values],
+            "sharded": [s.data for s in tree["sharded"].addressable_shards if s.replica_id == 0],
+        }
+        for name, arrays in memory.items():
+            parts = [part.stored for part in taken.parts[name]]
+            assert len(parts) == len(arrays)
+            for part, array in zip(parts, arrays, strict=True):
+                assert part is not None and np.shares_memory(part, array._value)
+        copied = taken.parts["numpy"][0].stored
+        assert copied is not None and not np.shares_memory(copied, tree["numpy"])
+        before = {name: [np.array(p.stored) for p in parts] for name, parts in taken.parts.items()}
+        change = weft.jit(lambda t: weft.tree.map(lambda a: (a == 0).astype(a.dtype), t), donate_argnums=0)
+        state = {"array": values, "sharded": tree["sharded"]}
+        for _ in range(3):
+            state = change(state)
+        tree["numpy"][:] = -1
+        for name, parts in taken.parts.items():
+            for part, expected in zip(parts, before[name], strict=True):
+                assert np.asarray(part.stored).tobytes() == expected.tobytes(), name
+
+
 def test_errors_of_the_thread_surface(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: Any) -> None:
         raise OSError("no room")

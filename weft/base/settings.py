@@ -276,14 +276,15 @@ overlap_bytes = integer(
 stuck_after = integer(
     "stuck_after",
     10,
-    "After how many seconds in which others wait for it a process is reported, with its Python stack.",
+    "After how many seconds in which others wait for it, or it does not answer, a process is reported.",
     least=1,
     in_key=False,
 )
 abort_after = integer(
     "abort_after",
     0,
-    "After how many seconds in which others wait for a process all of them are ended with code 113. 0: never.",
+    "After how many seconds in which others wait for a process, or it does not answer, all are ended with code 113. "
+    "0: never.",
     least=0,
     in_key=False,
 )

@@ -25,8 +25,8 @@ logger = logging.getLogger("weft")
 class CheckpointManager:
     """Checkpoints below a directory, one per step, with the method names of Orbax.
 
-    `save` refers to the tree's arrays, of which it copies only those of NumPy, and returns; a thread writes them. An
-    error of the thread is raised by the next call, or by `wait_until_finished` and `close`. Arrays may be donated or
+    `save` copies the NumPy arrays of a tree, refers to the others, and returns; a thread writes them. An error of the
+    thread is raised by the next call, or by `wait_until_finished` and `close`. Arrays may be donated or
     deleted as soon as `save` has returned; memory that is still being written is not reused, so it is freed later.
 
     Args:

@@ -72,7 +72,7 @@ class ProcessFailureError(WeftError, RuntimeError):
 
 
 class CheckpointWriteError(WeftError, OSError):
-    """Another process could not write its part of a checkpoint, so there is none.
+    """Another process could not write its part of a checkpoint.
 
     The message has the error of each process that failed, which raises that error itself; `failed_processes` contains
     their indices. All processes continue, and the previous checkpoint is intact.

@@ -100,6 +100,7 @@ class Control:
         self._differ_since: float | None = None
         self._difference: tuple[Difference, float] | None = None  # and when its details were asked for
         self._details: dict[int, Any] = {}
+        self._thread = threading.Thread(target=self._run, name="weft control", daemon=True)
         self._stopped = False
         # Functions that are called after a failure, and the threads that run them.
         self._writing_acts = threading.Lock()
@@ -143,7 +144,7 @@ class Control:
             ) from None
         for link in self._links.values():
             link.heard = time.monotonic()
-        threading.Thread(target=self._run, name="weft control", daemon=True).start()
+        self._thread.start()
 
     def _accept(self, listener: socket.socket, token: str, deadline: float) -> None:
         while len(self._links) < self.size:
@@ -297,6 +298,8 @@ class Control:
                     self._beat()
                 for link in self._links.values():
                     link.flush()
+        for link in self._links.values():
+            link.close()
 
     def _beat(self) -> None:
         """Send what other threads have posted and the page; judge those that this process watches."""
@@ -386,6 +389,7 @@ class Control:
                 case "fence":
                     self._fence.kill(value)
                 case "abort":
+                    time.sleep(2 * BEAT)  # the others find out too, before this looks like a death
                     self._fence.kill(value)
                     os._exit(113)
 

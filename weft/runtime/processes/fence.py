@@ -53,7 +53,7 @@ class Fence:
         """Kill a process of this host; return whether there was one."""
         with contextlib.suppress(OSError, ValueError, KeyError, AttributeError):
             pid, start = self._near[rank]
-            # The descriptor refers to one process, of which the start time is compared after it is open.
+            # The open descriptor refers to one process; compare its start time only now.
             descriptor = os.pidfd_open(pid)
             try:
                 if _fields(pid)[1] == start:
