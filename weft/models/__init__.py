@@ -1,0 +1,12 @@
+"""Pre-trained models: Hugging Face's files in, text, vectors and labels out."""
+
+from weft.errors import publish as _publish
+from weft.models.config import Config as Config, Kind as Kind, Rope as Rope, Tower as Tower
+from weft.models.families import read_config as read_config
+from weft.models.files import shard as shard
+from weft.models.model import Model as Model, load as load
+from weft.models.parameters import count_parameters as count_parameters, init as init
+from weft.models.sampling import Sampler as Sampler
+from weft.models.tokenizer import Tokenizer as Tokenizer
+
+_publish(__name__)
