@@ -218,6 +218,17 @@ def test_jitted_functions_inside_ask_too() -> None:
             assert outer(np.full(size, 5.0))[0] == (10 if size > 6 else 6) + extra, size
 
 
+def test_explanations_of_misses_add_no_guards() -> None:
+    inner = weft.jit(lambda x: np.tanh(x) * 2.0)
+    for size in (5, 6):
+        with symbolic_sizes("declared"):
+            inner(np.arange(0.5, size))  # a signature that the next trace of `inner` is compared with
+    outer = weft.jit(lambda x: inner(x).sum())
+    for size in (7, 6, 5, 9):
+        outer(np.arange(0.5, size))
+    assert families(outer) == 1
+
+
 def test_constant_indices_out_of_bounds_raise() -> None:
     """As they do in a trace for the size, whatever sizes came before."""
     functions = (

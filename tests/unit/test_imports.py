@@ -21,7 +21,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 # In the order data flows: a folder imports itself and those before it.
 INTERNAL = ("base", "indexing", "sharding", "ir", "trace", "primitives", "transforms", "compiler", "runtime", "api")
 # These use the public API only, so they import public modules and `weft` itself, and nothing of the above.
-LIBRARIES = ("optim", "modules", "linen", "haiku", "keras", "data", "parallel")
+LIBRARIES = ("optim", "modules", "linen", "haiku", "keras", "data", "parallel", "models")
 # The package of an internal folder that is public by its own name.
 PUBLIC_PACKAGES = ("weft.sharding",)
 # The loader of optional packages, for every folder.
@@ -82,7 +82,20 @@ BACKENDS = ("weft.runtime.cpu", "weft.runtime.cuda")
 REGISTERS = ("weft/runtime/__init__.py", "weft/runtime/device.py")
 ALWAYS_ALLOWED = {"weft", "numpy", "ml_dtypes"}
 # Packages that are optional or heavy: they are imported lazily.
-OPTIONAL = {"scipy", "opt_einsum", "llvmlite", "hypothesis", "matplotlib", "tensorstore", "mpi4py", "h5py"}
+OPTIONAL = {
+    "scipy",
+    "opt_einsum",
+    "llvmlite",
+    "hypothesis",
+    "matplotlib",
+    "tensorstore",
+    "mpi4py",
+    "h5py",
+    "tokenizers",
+    "jinja2",
+    "huggingface_hub",
+    "gguf",
+}
 KNOWN = sys.stdlib_module_names | ALWAYS_ALLOWED | OPTIONAL
 LLVMLITE_FOLDERS = ("weft/compiler/target/", "weft/runtime/")
 MOST_LINES = 800

@@ -18,6 +18,7 @@ from weft.base import memo
 from weft.base.forks import held
 from weft.base.memo import Memo
 from weft.base.source import Location
+from weft.indexing.guards import Answers, answering, current
 from weft.ir.jaxpr import Jaxpr
 from weft.runtime.execute import compile_costs
 
@@ -89,7 +90,10 @@ class SignatureCache:
             )
         with _lock:
             latest = list(itertools.islice(reversed(self._staged), COMPARED))
-        return explain_difference(name, signature, latest, paths)
+        # Comparing sizes must not add guards to a family that is being traced: an explanation decides nothing.
+        answers = current.answers
+        with answering(Answers(answers.sizes, False) if type(answers) is Answers else answers):
+            return explain_difference(name, signature, latest, paths)
 
     def record_miss(
         self, signature: Signature, cause: str, line: Location | None, seconds: float, jaxpr: Jaxpr, retained: bool

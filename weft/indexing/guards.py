@@ -13,7 +13,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from weft.base.dataclass import dataclass
 from weft.base.source import is_generated, is_internal, is_own, user_line
@@ -186,6 +186,8 @@ class _Current(threading.local):
 
 current = _Current()
 
+_A = TypeVar("_A", Answers, "Answers | None")
+
 
 @contextmanager
 def deciding(sizes: Mapping[Any, int], user_code: bool = True) -> Iterator[Answers]:
@@ -195,7 +197,7 @@ def deciding(sizes: Mapping[Any, int], user_code: bool = True) -> Iterator[Answe
 
 
 @contextmanager
-def answering(answers: Answers) -> Iterator[Answers]:
+def answering(answers: _A) -> Iterator[_A]:
     """Answer questions in this thread by `answers`."""
     before, current.answers = current.answers, answers
     try:

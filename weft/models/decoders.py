@@ -158,7 +158,7 @@ def read_decoder(fields: Fields) -> Config:
         embedding_scale=float(width) ** 0.5 if is_gemma else 1.0,
     )
     is_tied = fields.get("tie_word_embeddings", is_gemma)
-    extras = {} if is_tied else {"head.weight": (tower.vocabulary, width)}
+    extras: dict[str, tuple[int, ...]] = {} if is_tied else {"head.weight": (tower.vocabulary, width)}
     if is_phi:
         extras["head.bias"] = (tower.vocabulary,)
     options = {"cap": fields.get("final_logit_softcapping")} if is_gemma else {}

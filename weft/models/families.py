@@ -37,9 +37,7 @@ FAMILIES: dict[str, Family] = {
 }
 
 # Tensors that files may have and models do not need: tables that the config determines, and counters.
-IGNORED = re.compile(
-    r"(rotary_emb\.inv_freq|\.attn\.(masked_)?bias|position_ids|num_batches_tracked|token_type_ids)$"
-)
+IGNORED = re.compile(r"(rotary_emb\.inv_freq|\.attn\.(masked_)?bias|position_ids|num_batches_tracked|token_type_ids)$")
 
 
 def read_config(source: str | os.PathLike[str] | Mapping[str, Any]) -> Config:

@@ -132,11 +132,11 @@ def find_places(config: Config, source: Source, where: str) -> dict[str, Place]:
     """Find the tensor of each parameter; raise one error that lists all that is missing, extra or misshapen."""
     table, prefix = FAMILIES[config.family].names, FAMILIES[config.family].prefix
     found, wanted = source.shapes, shapes(config)
-    is_bare = not any(name.startswith(prefix) for name in found)
+    lacks_prefix = not any(name.startswith(prefix) for name in found)
     places: dict[str, Place] = {}
     misshapen, extra = [], []
     for name, shape in found.items():
-        path = find_path(name, table) or (find_path(prefix + name, table) if is_bare else None)
+        path = find_path(name, table) or (find_path(prefix + name, table) if lacks_prefix else None)
         tensor = read_tensor(name, path, config) if path is not None else None
         pieces = [piece for piece in tensor.pieces if piece.path in wanted] if tensor else []
         if not pieces:
@@ -304,8 +304,10 @@ def shard(mesh: Any, data: str | None = "data", model: str | None = "model") -> 
                 rows, columns = columns, rows  # experts are stored (in, out)
             spec[-2], spec[-1] = rows, columns
         sizes = dict(mesh.shape)
-        kept = [axis if axis in sizes and size % sizes[axis] == 0 else None for axis, size in zip(spec, shape, strict=True)]
-        return NamedSharding(mesh, PartitionSpec(*kept))
+        divided = [
+            axis if axis in sizes and size % sizes[axis] == 0 else None for axis, size in zip(spec, shape, strict=True)
+        ]
+        return NamedSharding(mesh, PartitionSpec(*divided))
 
     return rule
 
@@ -324,7 +326,7 @@ def save_params(params: Mapping[str, Any], config: Config, folder: str, largest:
     """
     family = FAMILIES[config.family]
     values = flat(params, config)
-    is_bare = bool(config.get("bare"))
+    lacks_prefix = bool(config.get("lacks_prefix"))
     files: list[list[Tensor]] = [[]]
     size = 0
     for tensor in write_tensors(values, family.names, config):
@@ -339,7 +341,7 @@ def save_params(params: Mapping[str, Any], config: Config, folder: str, largest:
         name = SINGLE if len(files) == 1 else f"model-{number + 1:05}-of-{len(files):05}.safetensors"
         arrays = []
         for tensor in tensors:
-            own_name = tensor.name.removeprefix(family.prefix) if is_bare else tensor.name
+            own_name = tensor.name.removeprefix(family.prefix) if lacks_prefix else tensor.name
             arrays.append((own_name, _join(tensor, values, config)))
             table[own_name] = name
         with tensor_file.replacing(os.path.join(folder, name)) as file:
@@ -365,4 +367,8 @@ def _outer_shape(name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
     return (1, *shape) if name.endswith("position_embeddings") else shape
 
 
-DTYPE_NAMES = {np.dtype(np.float32): "float32", np.dtype(np.float16): "float16", np.dtype(ml_dtypes.bfloat16): "bfloat16"}
+DTYPE_NAMES = {
+    np.dtype(np.float32): "float32",
+    np.dtype(np.float16): "float16",
+    np.dtype(ml_dtypes.bfloat16): "bfloat16",
+}

@@ -12,7 +12,7 @@ from weft.models.transformer import (
     Call,
     Context,
     Memory,
-    embed_tokens,
+    token_embeddings,
     plain_context,
     project,
     run_layers,
@@ -51,8 +51,8 @@ def decode(
         remat: whether the backward pass recomputes the layers instead of storing what is inside of them.
     """
     tower = config.tower
-    context = plain_context(*ids.shape, params, mask, pieces)
-    x = embed_tokens(ids, params, tower, context.positions)
+    context = plain_context(ids.shape[0], ids.shape[1], params, mask, pieces)
+    x = token_embeddings(ids, params, tower, context.positions)
     x, _ = run_layers(x, params, Call(tower, context), remat=remat)
     return head_logits(x, params, config)
 
@@ -84,7 +84,7 @@ def extend(
     valid = slots[None] >= starts[:, None] if fresh else None
     table = own["buckets"]["weight"] if "buckets" in own else None
     context = Context(positions, slots, valid, None if fresh else starts, None, table)
-    x = embed_tokens(ids, own, tower, positions) if "tokens" in own else embed_tokens(ids, params, tower, positions)
+    x = token_embeddings(ids, own, tower, positions) if "tokens" in own else token_embeddings(ids, params, tower, positions)
     states = (cache["cross"], cache["cross_valid"]) if "cross" in cache else None
     call = Call(tower, context, 0 if fresh else length)
     x, memories = run_layers(x, own, call, cache["memories"], states)

@@ -216,7 +216,7 @@ def stream_tokens(
     numbers, switches = sampler.numbers, sampler.switches
     done = np.zeros(len(ids), bool)
     for i in range(new):
-        may = None if allowed is None else check_allowed(allowed(ids), len(ids), vocabulary)
+        may = None if allowed is None else check_constraint(allowed(ids), len(ids), vocabulary)
         own = random.fold_in(key, i) if sampler.is_random else key
         tokens, seen = choose_program(decoding.logits, seen, may, own, numbers, switches=switches)
         is_last = i + 1 == new
@@ -237,7 +237,7 @@ def stream_tokens(
             return
 
 
-def check_allowed(mask: Any, batch: int, vocabulary: int) -> Any:
+def check_constraint(mask: Any, batch: int, vocabulary: int) -> Any:
     """Check the result of a function that constrains tokens."""
     mask = np.asarray(mask)
     if mask.dtype != np.bool_ or mask.shape not in ((vocabulary,), (batch, vocabulary)):

@@ -117,7 +117,9 @@ class Model:
         one = array.ndim == 1
         if mask is not None:
             mask = wnp.asarray(mask)
-        result = self._apply(self.params, array[None] if one else array, mask[None] if one and mask is not None else mask)
+        result = self._apply(
+            self.params, array[None] if one else array, mask[None] if one and mask is not None else mask
+        )
         return result[0] if one else result
 
     # --------------------------------------------------------------------------------------------------- generation

@@ -98,9 +98,7 @@ def _layer(tower: Tower, kind: Kind) -> Iterator[tuple[str, tuple[int, ...]]]:
         sizes = {"query": tower.heads, "key": tower.key_heads, "value": tower.key_heads}
         for name, heads in sizes.items():
             yield from _linear(f"{block}.{name}", (heads * tower.head_size, tower.width), name in tower.biases)
-        yield from _linear(
-            f"{block}.output", (tower.width, tower.heads * tower.head_size), "output" in tower.biases
-        )
+        yield from _linear(f"{block}.output", (tower.width, tower.heads * tower.head_size), "output" in tower.biases)
         if tower.query_norm and block == "attention":
             yield from _norm("attention.query_norm", tower.head_size, tower)
             yield from _norm("attention.key_norm", tower.head_size, tower)

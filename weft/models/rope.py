@@ -22,7 +22,7 @@ def read_rope(fields: Fields, head_size: int, part: str | None = None, base: flo
         part: the type of layers, where each has its own embedding.
         base: the base of the frequencies where the config has none.
 
-    Returns:
+    Reperiods:
         A `Rope`.
     """
     settings: dict[str, Any] = dict(fields.first(("rope_parameters", "rope_scaling"), {}))
@@ -57,13 +57,13 @@ def read_rope(fields: Fields, head_size: int, part: str | None = None, base: flo
 def _llama(plain: Any, settings: dict[str, Any], original: int) -> Any:
     """Divide low frequencies by the factor, keep high ones, and interpolate between them."""
     low, high, factor = (float(settings[name]) for name in ("low_freq_factor", "high_freq_factor", "factor"))
-    turns = original * plain / (2 * math.pi)
-    smooth = np.clip((turns - low) / (high - low), 0.0, 1.0)
+    periods = original * plain / (2 * math.pi)
+    smooth = np.clip((periods - low) / (high - low), 0.0, 1.0)
     return (1 - smooth) * plain / factor + smooth * plain
 
 
 def _yarn(plain: Any, settings: dict[str, Any], base: float, size: int, original: int, context: int) -> Any:
-    """Interpolate between the frequencies and those divided by the factor, by their number of turns."""
+    """Interpolate between the frequencies and those divided by the factor, by their number of periods."""
     factor = settings.get("factor") or context / original
 
     def magnitude(scale: float, weight: float = 1.0) -> float:
@@ -74,8 +74,8 @@ def _yarn(plain: Any, settings: dict[str, Any], base: float, size: int, original
         all_dims, own = settings.get("mscale_all_dim"), settings.get("mscale")
         attention = magnitude(factor, own) / magnitude(factor, all_dims) if own and all_dims else magnitude(factor)
 
-    def place(turns: float) -> float:
-        return size * math.log(original / (turns * 2 * math.pi)) / (2 * math.log(base))
+    def place(periods: float) -> float:
+        return size * math.log(original / (periods * 2 * math.pi)) / (2 * math.log(base))
 
     low, high = place(settings.get("beta_fast") or 32), place(settings.get("beta_slow") or 1)
     if settings.get("truncate", True):

@@ -19,15 +19,33 @@ import weft.numpy as wnp
 from weft import lax, nn
 from weft.models.config import Kind, Tower
 
+
+def silu(x: Any) -> Any:
+    """Multiply by the logistic function."""
+    return x * lax.logistic(x)
+
+
+def gelu(x: Any) -> Any:
+    """Multiply by the normal distribution function."""
+    return x * (0.5 * (1 + lax.erf(x * math.sqrt(0.5))))
+
+
+def gelu_tanh(x: Any) -> Any:
+    """Multiply by an approximation of the normal distribution function."""
+    return x * (0.5 * (1 + wnp.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * (x * x * x)))))
+
+
+# The functions of `weft.nn` are jitted: in a program for all sizes each of them would ask whether the size is one that
+# it was called with before.
 ACTIVATIONS = {
-    "relu": nn.relu,
-    "silu": nn.silu,
-    "swish": nn.silu,
-    "gelu": lambda x: nn.gelu(x, approximate=False),
-    "gelu_new": lambda x: nn.gelu(x, approximate=True),
-    "gelu_pytorch_tanh": lambda x: nn.gelu(x, approximate=True),
-    "gelu_fast": lambda x: nn.gelu(x, approximate=True),
-    "quick_gelu": lambda x: x * nn.sigmoid(1.702 * x),
+    "relu": lambda x: wnp.maximum(x, 0),
+    "silu": silu,
+    "swish": silu,
+    "gelu": gelu,
+    "gelu_new": gelu_tanh,
+    "gelu_pytorch_tanh": gelu_tanh,
+    "gelu_fast": gelu_tanh,
+    "quick_gelu": lambda x: x * lax.logistic(1.702 * x),
     "tanh": wnp.tanh,
 }
 
@@ -133,9 +151,9 @@ def attend(q: Any, k: Any, v: Any, allowed: Any, bias: Any, tower: Tower) -> Any
 def bucket_bias(table: Any, queries: Any, keys: Any, tower: Tower) -> Any:
     """Return the biases (1, heads, 1, queries, keys) of relative positions, whose buckets grow with the distance."""
     distance = queries[:, None] - keys[None, :]
-    count, first = tower.buckets, 0
+    count = tower.buckets if tower.causal else tower.buckets // 2
+    first: Any = 0
     if not tower.causal:
-        count //= 2
         first = wnp.where(distance < 0, count, 0)
         distance = wnp.abs(distance)
     distance, exact = wnp.maximum(distance, 0), count // 2
@@ -275,7 +293,7 @@ def mix_experts(x: Any, w: dict[str, Any], tower: Tower) -> Any:
     parts = each(hidden, "down") * top[order][:, None]
     y = wnp.zeros_like(rows).at[order // tower.experts_per_token].add(parts)
     if "shared" in w:
-        y = y + nn.sigmoid(project(rows, w["shared_gate"])) * feed_forward(rows, w["shared"], tower)
+        y = y + lax.logistic(project(rows, w["shared_gate"])) * feed_forward(rows, w["shared"], tower)
     return y.reshape(x.shape)
 
 
@@ -367,7 +385,7 @@ def encoder_memories(states: Any, params: dict[str, Any], tower: Tower) -> list[
 # ----------------------------------------------------------------------------------------------------------- embeddings
 
 
-def embed_tokens(ids: Any, params: dict[str, Any], tower: Tower, positions: Any, types: Any = None) -> Any:
+def token_embeddings(ids: Any, params: dict[str, Any], tower: Tower, positions: Any, types: Any = None) -> Any:
     """Look up the embeddings of tokens, positions and types, and normalize their sum if the tower does."""
     x = params["tokens"]["weight"][ids]
     if tower.embedding_scale != 1.0:
@@ -379,7 +397,7 @@ def embed_tokens(ids: Any, params: dict[str, Any], tower: Tower, positions: Any,
     return normalize(x, params["embedding_norm"], tower) if tower.embedding_norm else x
 
 
-def embed_patches(images: Any, params: dict[str, Any], tower: Tower) -> Any:
+def patch_embeddings(images: Any, params: dict[str, Any], tower: Tower) -> Any:
     """Project the patches of images (batch, channels, height, width), and add the learned positions."""
     batch, size = images.shape[0], tower.patch
     x = lax.conv_general_dilated(images, params["patches"]["weight"].astype(images.dtype), (size, size), "VALID")
@@ -393,7 +411,7 @@ def embed_patches(images: Any, params: dict[str, Any], tower: Tower) -> Any:
     return normalize(x, params["embedding_norm"], tower) if tower.embedding_norm else x
 
 
-def embed_sound(features: Any, params: dict[str, Any], tower: Tower) -> Any:
+def sound_embeddings(features: Any, params: dict[str, Any], tower: Tower) -> Any:
     """Apply the two convolutions of a speech model to (batch, bins, frames), and add the positions."""
     x = features
     for name, stride in (("first_convolution", 1), ("second_convolution", 2)):
