@@ -12,10 +12,10 @@ from weft.models.transformer import (
     Call,
     Context,
     Memory,
-    token_embeddings,
     plain_context,
     project,
     run_layers,
+    token_embeddings,
 )
 
 # ------------------------------------------------------------------------------------------------------------- decoders
@@ -84,7 +84,7 @@ def extend(
     valid = slots[None] >= starts[:, None] if fresh else None
     table = own["buckets"]["weight"] if "buckets" in own else None
     context = Context(positions, slots, valid, None if fresh else starts, None, table)
-    x = token_embeddings(ids, own, tower, positions) if "tokens" in own else token_embeddings(ids, params, tower, positions)
+    x = token_embeddings(ids, own if "tokens" in own else params, tower, positions)
     states = (cache["cross"], cache["cross_valid"]) if "cross" in cache else None
     call = Call(tower, context, 0 if fresh else length)
     x, memories = run_layers(x, own, call, cache["memories"], states)
