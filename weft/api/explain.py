@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from weft.api.call import Signature
 from weft.base import tree
 from weft.base.source import Location
+from weft.ir.types import Shape
 
 logger = logging.getLogger("weft")
 
@@ -46,8 +47,16 @@ def distance(signature: Signature, other: Signature) -> tuple[int, int]:
     types = 0
     for new, old in zip(signature.types, other.types, strict=False):
         if new != old:
-            types += 1 + (new.shape != old.shape) + (new.dtype != old.dtype)
+            types += 1 + (not alike(new.shape, old.shape)) + (new.dtype != old.dtype)
     return parts, types
+
+
+def alike(shape: Shape, other: Shape) -> bool:
+    """Return whether two shapes are the same. Symbolic sizes are compared as objects: those of two exports cannot be
+    computed with together."""
+    return len(shape) == len(other) and all(
+        a is b or (isinstance(a, int) and isinstance(b, int) and a == b) for a, b in zip(shape, other, strict=True)
+    )
 
 
 def differences(signature: Signature, other: Signature, paths: Sequence[str]) -> list[str]:

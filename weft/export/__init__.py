@@ -12,6 +12,7 @@ from weft.export.exported import (
     export as export,
 )
 from weft.export.file import VERSION as _VERSION
+from weft.export.onnx.model import OnnxModel as OnnxModel, onnx as onnx
 from weft.export.symbolic import (
     SymbolicScope as SymbolicScope,
     is_symbolic_dim as is_symbolic_dim,

@@ -22,6 +22,7 @@ from weft.keras.layers.signature import map_shapes
 __all__ = ["ExportArchive"]
 
 _FORMAT = "weft"
+_ONNX = "onnx"
 
 
 class ExportArchive:
@@ -46,7 +47,7 @@ class ExportArchive:
     """
 
     def __init__(self, format: str = _FORMAT, **kwargs: Any) -> None:
-        check_format(format)
+        check_format(format, (_FORMAT,))
         if kwargs:
             raise ArgumentError("ExportArchive has no such arguments.", received=", ".join(kwargs))
         self._endpoints: dict[str, tuple[programs.Exported, int]] = {}
@@ -118,22 +119,28 @@ def export_model(
 ) -> None:
     """Implement `Model.export`."""
     check_format(format)
+    if format == _ONNX and vjp_order:
+        raise ArgumentError(
+            "A model of ONNX has no derivatives.",
+            received=f"vjp_order={vjp_order}",
+            fix='format="weft", or vjp_order=0',
+        )
     signature = model_signature(model) if input_signature is None else input_signature
 
     def serve(*args: Any) -> Any:
         return model(*args, training=False)
 
     def write() -> None:
-        write_program(export_function(serve, signature, model.name), filepath, vjp_order, bool(verbose))
+        write_program(export_function(serve, signature, model.name), filepath, vjp_order, bool(verbose), format)
 
     write_once(os.fspath(filepath), model.variables, write)
 
 
-def check_format(format: str) -> None:
-    """Raise an error unless the format can be written."""
-    if format != _FORMAT:
+def check_format(format: str, formats: Sequence[str] = (_FORMAT, _ONNX)) -> None:
+    """Raise an error unless the format is one of those that can be written."""
+    if format not in formats:
         raise NotSupportedError(
-            "The format of an export must be 'weft'.",
+            f"The format of an export must be {' or '.join(map(repr, formats))}.",
             received=f"format={format!r}",
             fix='format="weft", which `weft.export.deserialize` reads',
         )
@@ -189,11 +196,16 @@ def _argument_type(spec: Any, i: int, scope: programs.SymbolicScope) -> weft.Sha
 
 
 def write_program(
-    program: programs.Exported, filepath: str | os.PathLike[str], vjp_order: int = 0, verbose: bool = False
+    program: programs.Exported,
+    filepath: str | os.PathLike[str],
+    vjp_order: int = 0,
+    verbose: bool = False,
+    format: str = _FORMAT,
 ) -> None:
     """Write a program to a file, which is replaced once the new one is complete."""
+    data = programs.onnx(program).serialize() if format == _ONNX else bytes(program.serialize(vjp_order))
     with tensor_file.replacing(os.fspath(filepath)) as out:
-        out.write(bytes(program.serialize(vjp_order)))
+        out.write(data)
     if verbose:
         types = ", ".join(map(str, program.in_avals))
         print(f"Wrote {os.fspath(filepath)}: {program.fun_name}({types})")

@@ -12,6 +12,7 @@ from collections import Counter
 from typing import Any
 
 from weft.api.devices import live_arrays
+from weft.base.protobuf import varint
 
 
 def device_memory_profile(backend: str | None = None) -> bytes:
@@ -50,8 +51,8 @@ def _profile(counts: Counter[tuple[str, str]], sizes: Counter[tuple[str, str]]) 
         for kind, unit in (("allocations", "count"), ("space", "bytes"))
     )
     for key in sorted(counts):
-        stack = b"".join(_varint(functions.setdefault(name, len(functions) + 1)) for name in key)
-        values = _varint(counts[key]) + _varint(sizes[key])
+        stack = b"".join(varint(functions.setdefault(name, len(functions) + 1)) for name in key)
+        values = varint(counts[key]) + varint(sizes[key])
         out += _field(2, _field(1, stack) + _field(2, values))
     for index in functions.values():  # a location for each function
         out += _field(4, _integer(1, index) + _field(4, _integer(1, index)))
@@ -60,18 +61,9 @@ def _profile(counts: Counter[tuple[str, str]], sizes: Counter[tuple[str, str]]) 
     return out + b"".join(_field(6, value.encode()) for value in texts)
 
 
-def _varint(value: int) -> bytes:
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
 def _integer(field: int, value: int) -> bytes:
-    return _varint(field << 3) + _varint(value)
+    return varint(field << 3) + varint(value)
 
 
 def _field(field: int, content: Any) -> bytes:
-    return _varint(field << 3 | 2) + _varint(len(content)) + content
+    return varint(field << 3 | 2) + varint(len(content)) + content

@@ -194,11 +194,11 @@ class Model(Trainer, Layer):
 
         Args:
             filepath: the file. `weft.export.deserialize(bytes).call(x)` runs it.
-            format: "weft".
+            format: "weft"; or "onnx", for onnxruntime and other runtimes of that format.
             verbose: whether to print what was written.
             input_signature: for each argument an `InputSpec`, a `KerasTensor`, an array or a tree of these; the inputs
                 of the model where None. Sizes that are None may be any.
-            vjp_order: how often the program can be differentiated.
+            vjp_order: how often the program can be differentiated, for the format "weft".
 
         Example:
             >>> import pathlib

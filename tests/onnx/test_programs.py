@@ -1,0 +1,98 @@
+"""Programs in onnxruntime: loops, branches, random numbers, indexing, sizes, derivatives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import weft
+import weft.numpy as wnp
+from tests.onnx.runtime import check, compare, run_model
+from weft import export, lax, random
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(5, 3)).astype(np.float32)
+INDICES = np.array([0, 2, -1, 7, 1], np.int32)
+
+PROGRAMS: dict[str, tuple[Any, ...]] = {
+    "scan": (lambda x: lax.scan(lambda c, a: (c * 0.5 + a, (c * a, c > a)), x[0], x), X),
+    "reversed scan": (lambda x: lax.scan(lambda c, a: (c * 0.5 + a, c * a), x[0], x, reverse=True), X),
+    "scan of nothing": (lambda x: lax.scan(lambda c, _: (c + 1, c), x, None, length=4, reverse=True), X),
+    "while": (lambda x: lax.while_loop(lambda c: c[0] < 7, lambda c: (c[0] + 1, c[1] * 1.5), (0, x)), X),
+    "loop over a count": (lambda x, n: lax.fori_loop(0, n, lambda i, c: c * 1.5 + i, x), X, np.int32(4)),
+    "loop in a loop": (
+        lambda x: lax.fori_loop(0, 3, lambda i, c: lax.scan(lambda s, a: (s + a * i, None), c, x)[0], x[0]), X,
+    ),
+    "cond": (lambda x, p: lax.cond(p, lambda x: x + 1, lambda x: x * 2, x), X, np.bool_(True)),
+    "switch": (
+        lambda x, i: lax.switch(i, [lambda x: x + 1, lambda x: x * 2, lambda x: x - 3], x), X, np.int32(7),
+    ),
+    "loop of lanes": (
+        weft.vmap(lambda x: lax.while_loop(lambda c: c[0] < x.sum() * 10, lambda c: (c[0] + 1, c[1] * 1.1), (0, x))), X,
+    ),
+    "gradient": (weft.grad(lambda x: wnp.sum(wnp.tanh(x @ x.T) ** 2)), X),
+    "gradient of a loop": (
+        weft.grad(lambda x: lax.scan(lambda c, a: (wnp.sin(c) + a, None), x[0], x)[0].sum()), X,
+    ),
+    "sorting": (lambda x: (wnp.sort(x), wnp.argsort(x, axis=0), wnp.median(x), x.argmax(1), lax.top_k(x, 2)), X),
+    "indexing": (
+        lambda x, i: (
+            x[i], x.at[i].add(1.0), x.at[i, 1].set(2.0), x[:, i[:3]], x[i, 1],
+            wnp.take_along_axis(x, i[:, None] % 3, 1),
+            x.at[i].max(x * 2), lax.dynamic_slice(x, (i[1], i[0]), (2, 2)),
+            lax.dynamic_update_slice(x, x[:2, :2], (i[1], i[4])), x[::-2, 1:],
+        ),
+        X, INDICES,
+    ),
+    "statistics": (lambda x: (x.var(0), wnp.linalg.norm(x), wnp.cumsum(x, 1), wnp.quantile(x, 0.3), wnp.ptp(x)), X),
+    "integers": (
+        lambda i, j: (i // j, i % j, i << 2, i >> 1, wnp.gcd(i, j), i ** 3, wnp.bitwise_count(i), lax.clz(i)),
+        np.array([7, -7, 0, 123456789, -(2**31)], np.int32), np.array([2, 3, 5, -7, -1], np.int32),
+    ),
+    "small dtypes": (
+        lambda x: [(x.astype(d) * 3).astype(d) for d in ("int8", "uint8", "int16", "uint16", "uint32", "float16")], X,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_programs(name: str) -> None:
+    function, *args = PROGRAMS[name]
+    check(function, *args)
+
+
+@pytest.mark.parametrize("draw", ["bits", "uniform", "randint", "split", "fold_in", "permutation"])
+def test_random_numbers_are_the_same(draw: str) -> None:
+    def function(data: Any) -> Any:
+        key = random.wrap_key_data(data)
+        if draw == "split":
+            return random.key_data(random.split(key, 3))
+        if draw == "fold_in":
+            return random.key_data(random.fold_in(key, 7))
+        if draw == "permutation":
+            return random.permutation(key, 9)
+        if draw == "randint":
+            return random.randint(key, (7,), -3, 1000)
+        return getattr(random, draw)(key, (3, 5))
+
+    data = np.array([3, 4], np.uint32)
+    model = export.onnx(function, data)
+    (found,) = run_model(model, data)
+    np.testing.assert_array_equal(found, np.asarray(weft.jit(function)(data)))
+
+
+@pytest.mark.parametrize("sizes", [(3, 4), (1, 7), (5, 1)])
+def test_one_model_for_all_sizes(sizes: tuple[int, int]) -> None:
+    def function(x: Any, y: Any) -> Any:
+        rows, columns = x.shape
+        both = wnp.concatenate([x, y], 0).reshape(-1) / (rows + columns)
+        return both, wnp.pad(x, ((1, 2), (0, 0))), wnp.arange(rows * 2), x.reshape(rows, 1, columns) * y[:1], x[:, ::-1]
+
+    rows, columns = export.symbolic_shape("r, c")
+    types = [weft.ShapeDtypeStruct((n, columns), np.float32) for n in (rows, 2 * rows + 1)]
+    model = export.onnx(function, *types)
+    first, second = sizes
+    x, y = (RNG.normal(size=(n, second)).astype(np.float32) for n in (first, 2 * first + 1))
+    compare(run_model(model, x, y), function(wnp.asarray(x), wnp.asarray(y)), 1e-6)

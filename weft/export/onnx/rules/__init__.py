@@ -1,0 +1,16 @@
+"""Rules that write primitives as ONNX operations, one file for each family."""
+
+from weft.export.onnx.rules import (
+    contraction,
+    control,
+    elementwise,
+    functions,
+    indexing,
+    movement,
+    random,
+    reduction,
+    sorting,
+)
+
+# Importing the files fills the tables.
+LOADED = (contraction, control, elementwise, functions, indexing, movement, random, reduction, sorting)
