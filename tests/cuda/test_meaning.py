@@ -6,6 +6,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import weft
+import weft.numpy as wnp
 from tests.compiler.host import interpret
 from tests.cuda.test_ptx import SAME
 from tests.laws.laws import assert_close
@@ -16,6 +18,7 @@ from weft.compiler.kernel.verifier import verify
 from weft.compiler.program.ir import Launch
 from weft.compiler.target.cuda.targets import hopper
 from weft.ir.interpreter import storage_array
+from weft.ir.jaxpr import constants_to_arguments
 
 
 @pytest.mark.parametrize("cases", [cases for _, cases in SAME], ids=[name for name, _ in SAME])
@@ -30,3 +33,22 @@ def test_samples_have_their_values(cases: list[Case]) -> None:
         for i, (expected, aval) in enumerate(zip(case.results, case.result_types, strict=True)):
             actual = next(results).view(storage_array(expected).dtype).reshape(aval.shape)
             assert_close(actual, expected, case.tolerance, f"{case}, result {i}")
+
+
+@pytest.mark.parametrize(
+    ("count", "shape", "axis"), [(600, (4,), 0), (40, (5, 9), -1), (9, (3, 3000), 1), (3, (9000,), 0)]
+)
+def test_small_operands_of_a_concatenation_share_launches(count: int, shape: tuple[int, ...], axis: int) -> None:
+    """Each nest of loops is a launch, and a kernel takes a limited number of pointers."""
+    rng = np.random.default_rng(0)
+    arrays = [rng.normal(size=shape).astype(np.float32) for _ in range(count)]
+    for function in (wnp.stack, wnp.concatenate):
+        along = axis if function is wnp.stack else 0
+        jaxpr = constants_to_arguments(weft.make_jaxpr(lambda *x: function(x, axis=along) * 2)(*arrays))  # noqa: B023
+        program = compile_program(jaxpr, [False] * count, hopper()).program
+        launches = [step for step in program.all_steps() if isinstance(step, Launch)]
+        assert all(len(step.slots) <= 64 for step in launches)
+        assert len(launches) <= -(-count // 32) + 1  # perhaps one for what follows
+        (result,) = interpret(program, arrays)
+        expected = getattr(np, function.__name__)(arrays, axis=along) * 2
+        np.testing.assert_array_equal(result.view(np.float32).reshape(expected.shape), expected)

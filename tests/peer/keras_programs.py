@@ -472,6 +472,8 @@ def compare(ours: list[Any], theirs: list[Any]) -> list[str]:
     step = ""
     for i, (a, b) in enumerate(zip(ours, theirs, strict=False)):
         step = a[1] if a[0] == "begin" else step
+        if b[0] == "error" and b[1].text.startswith("JaxRuntimeError"):  # of the backend: Keras has no answer
+            return []
         if a[0] != b[0]:
             return [f"step {i} ({step}): {a!s:.500} for {b!s:.500}"]
         found = differences(a, b, f"{step} {a[0]}")

@@ -17,6 +17,8 @@ from weft.compiler.kernel.threads import BLOCK
 
 # Fewer iterations than this are not worth a loop over threads.
 FEW = 8
+# Slices in one kernel, which has a pointer for each: kernels of GPUs take 500.
+MOST_SLICES = 128
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,8 @@ def store_slices(fusion: Fusion, name: str, slices: Sequence[ResultSlice], share
     slices = [result_slice for result_slice in slices if result_slice.size]
     rows = math.prod(slices[0].space[:shared]) if slices else 0
     if shared and rows >= FEW and len(slices) > 1:
-        _emit_rows(fusion, name, slices, shared)
+        for start in range(0, len(slices), MOST_SLICES):
+            _emit_rows(fusion, name, slices[start : start + MOST_SLICES], shared)
         return
     small = [result_slice for result_slice in slices if result_slice.size < 2 * BLOCK]
     for result_slice in slices:
