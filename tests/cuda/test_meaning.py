@@ -35,9 +35,7 @@ def test_samples_have_their_values(cases: list[Case]) -> None:
             assert_close(actual, expected, case.tolerance, f"{case}, result {i}")
 
 
-@pytest.mark.parametrize(
-    ("count", "shape", "axis"), [(600, (4,), 0), (40, (5, 9), -1), (9, (3, 3000), 1), (3, (9000,), 0)]
-)
+@pytest.mark.parametrize(("count", "shape", "axis"), [(140, (3,), 0), (40, (5, 2), -1), (9, (30, 10), 1)])
 def test_small_operands_of_a_concatenation_share_launches(count: int, shape: tuple[int, ...], axis: int) -> None:
     """Each nest of loops is a launch, and a kernel takes a limited number of pointers."""
     rng = np.random.default_rng(0)
