@@ -196,6 +196,9 @@ docs: setup-docs
 	NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/mkdocs build --quiet
 	@echo "build/site/index.html"
 
+# The CPU's figures, of all libraries, also where there is a GPU.
+bench: export WEFT_PLATFORMS = cpu
+bench: export JAX_PLATFORMS = cpu
 bench: setup-peer
 	$(PEER_BIN)/python benchmarks/run.py --json build/benchmarks.json
 	$(PEER_BIN)/python benchmarks/many_devices.py --json build/many_devices.json

@@ -11,8 +11,7 @@ import pytest
 
 import weft
 import weft.numpy as wnp
-from weft.runtime import device as device_module, platforms as platforms_module
-from weft.runtime.cpu.execution_backend import CpuExecutionBackend
+from tests.unit.toys import register_toy
 from weft.runtime.cpu.memory_backend import CpuMemoryBackend
 from weft.runtime.device import HOME, get_placement
 from weft.runtime.execution_backend import execution_backend, execution_backends
@@ -104,43 +103,8 @@ def test_a_device_of_another_platform_has_no_backend() -> None:
             find(Device(0, "quantum", 0, "none"))
 
 
-class ToyPlatform:
-    """A platform with one device, whose memory and programs are those of CPUs."""
-
-    def __init__(self) -> None:
-        self._device = Device(0, "toy", 0, "a toy")
-
-    def devices(self) -> tuple[Device, ...]:
-        return (self._device,)
-
-    def are_enumerated(self) -> bool:
-        return True
-
-    def join(self, counts: Any, rank: int, chosen: Any) -> None:
-        raise AssertionError("no process joins others here")
-
-    def absence(self) -> str:
-        return "There are no toys."
-
-
-class ToyMemoryBackend(CpuMemoryBackend):
-    platform = "toy"
-
-
-class ToyExecutionBackend(CpuExecutionBackend):
-    platform = "toy"
-
-
 def test_a_platform_needs_three_registrations_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    for registry in (platforms, memory_backends, execution_backends):
-        monkeypatch.setattr(registry, "_loaders", dict(registry._loaders))
-        monkeypatch.setattr(registry, "loaded", dict(registry.loaded))
-    monkeypatch.setattr(platforms_module, "_names", dict(platforms_module._names))
-    monkeypatch.setattr(platforms_module, "_target_names", dict(platforms_module._target_names))
-    monkeypatch.setattr(device_module, "_placements", dict(device_module._placements))
-    platforms_module.register_platform("toy", ToyPlatform, aliases=("plaything",))
-    memory_backends.register("toy", ToyMemoryBackend)
-    execution_backends.register("toy", ToyExecutionBackend)
+    register_toy(monkeypatch)
     (toy,) = weft.devices("plaything")
     assert toy.platform == "toy" and weft.local_devices(backend="toy") == [toy]
     x = weft.device_put(np.arange(4.0, dtype=np.float32), toy)

@@ -172,10 +172,13 @@ mesh = value_of_any_kind(
     expected="a Mesh, an AbstractMesh or None",
     in_key=True,
 )
+# Value of `default_device` until the default device is chosen.
+AUTOMATIC = "automatic"
 default_device = value_of_any_kind(
     "default_device",
     None,
-    """The device of computations whose operands are committed to none; None means the first device.
+    """The device of computations whose operands are committed to none; None means the first CPU device, and "automatic"
+    an accelerator if there is one. That is the initial value where one may be present, until devices are first used.
 
     >>> import weft
     >>> import weft.numpy as wnp
@@ -418,12 +421,34 @@ platform_name = _only(
     lambda value: value in (None, "", "cpu"),
     "'cpu', '' or None, since devices are CPUs",
 )
-platforms = _only(
-    "platforms",
-    "",
-    "The platforms to use, in order of preference, with commas between: 'cpu' must be among them.",
-    lambda value: value in (None, "") or (isinstance(value, str) and "cpu" in value.split(",")),
-    "platforms with 'cpu' among them, '' or None, since devices are CPUs",
+
+
+class PlatformsState(State[str]):
+    """The setting `platforms`, which decides about the default device if that is set nowhere else."""
+
+    def set_global(self, value: Any) -> None:
+        """Set the platforms; the default device is chosen anew at its next use."""
+        super().set_global(value)
+        default_device.set_global(AUTOMATIC if self.global_value else None)
+
+
+def _validate_platforms(value: Any) -> str:
+    names = "" if value is None else value
+    if not isinstance(names, str):
+        raise ValueError
+    return names
+
+
+platforms = define(
+    PlatformsState(
+        "platforms",
+        "",
+        "The platforms to use by default, in order of preference, with commas between, such as 'cpu' or 'gpu,cpu'; "
+        "empty for accelerators that are present, then CPUs. Devices of others can still be named.",
+        validate=_validate_platforms,
+        expected="names of platforms with commas between, '' or None",
+        in_key=False,
+    )
 )
 cuda_visible_devices = _only(
     "cuda_visible_devices",

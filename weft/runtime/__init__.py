@@ -4,6 +4,7 @@ This file registers the platforms. A platform is a folder of `runtime` with thre
 `ExecutionBackend`) and its lines here; they are loaded at the first use.
 """
 
+import os
 from typing import TYPE_CHECKING
 
 from weft.base.lazy import lazy
@@ -30,6 +31,13 @@ register_platform("cpu", lambda: cpu_devices.CpuPlatform())
 memory_backends.register("cpu", lambda: cpu_memory.CpuMemoryBackend())
 execution_backends.register("cpu", lambda: cpu_execution.CpuExecutionBackend())
 
-register_platform("gpu", lambda: cuda_devices.CudaPlatform(), aliases=("cuda",))
+
+def _may_have_nvidia_gpu() -> bool:
+    """Return whether NVIDIA's driver has made device files (on WSL: its bridge), and GPUs are not hidden."""
+    hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
+    return not hidden and any(map(os.path.exists, ("/dev/nvidiactl", "/dev/dxg", "/dev/nvhost-gpu")))
+
+
+register_platform("gpu", lambda: cuda_devices.CudaPlatform(), aliases=("cuda",), may_be_present=_may_have_nvidia_gpu)
 memory_backends.register("gpu", lambda: cuda_memory.CudaMemoryBackend())
 execution_backends.register("gpu", lambda: cuda_execution.CudaExecutionBackend())

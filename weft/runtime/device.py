@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Sequence
 from typing import Any
 
 from weft.base.forks import held
-from weft.base.settings import config
+from weft.base.settings import AUTOMATIC, config, default_device as default_device_setting
+from weft.base.state import Config
 from weft.runtime.cpu.devices import CPU as CPU
 from weft.runtime.memory_backend import memory_backend, memory_backends
-from weft.runtime.platforms import find_platform, is_platform_name, platforms
+from weft.runtime.platforms import accelerators, canonical_name, find_platform, is_platform_name, platforms
 from weft.sharding import SingleDeviceSharding
 from weft.sharding.device import Device, is_addressable, process_index as current_process, set_memory_statistics
+
+logger = logging.getLogger("weft")
 
 
 def are_used() -> bool:
@@ -38,8 +42,8 @@ def join(counts: Sequence[int], rank: int, chosen: tuple[int, ...] | None = None
 
 
 def devices(backend: str | None = None) -> list[Device]:
-    """Return the devices of a platform, by default the CPU's, in all processes."""
-    platform = find_platform(CPU.platform if backend is None else backend)
+    """Return the devices of a platform, by default that of the default device, in all processes."""
+    platform = find_platform(default_platform() if backend is None else backend)
     found = platform.devices()
     if not found:
         raise RuntimeError(f"Unknown backend {backend!r}. {platform.absence()}")
@@ -55,9 +59,54 @@ def local_devices(backend: str | None = None, process_index: int | None = None) 
 def default_device() -> Device:
     """Return the configured default device, or the first CPU device."""
     chosen = config.default_device
+    if chosen == AUTOMATIC:
+        choose_default_device()
+        chosen = config.default_device
     if chosen is None:
         return CPU
     return local_devices(chosen)[0] if isinstance(chosen, str) else known(chosen)
+
+
+def default_platform() -> str:
+    """Return the platform of the default device outside of `with` blocks."""
+    if Config.default_device == AUTOMATIC:
+        choose_default_device()
+    chosen = Config.default_device
+    return CPU.platform if chosen is None else canonical_name(getattr(chosen, "platform", chosen))
+
+
+def choose_default_device() -> None:
+    """Choose the default device: of the first platform with devices among those of the setting `platforms`, or else
+    among accelerators that may be present; None for CPUs. Several CPU devices are a choice of CPUs."""
+    with _lock:
+        if Config.default_device != AUTOMATIC:
+            return
+        names = [name.strip() for name in Config.platforms.split(",") if name.strip()]
+        if not names and Config.num_cpu_devices == 1:
+            names = [name for name, may_be_present in accelerators.items() if may_be_present()]
+        else:
+            names = names or [CPU.platform]
+        found = next((name for name in names if canonical_name(name) == CPU.platform or _has_devices(name)), None)
+        if found is None and Config.platforms:
+            raise RuntimeError(
+                f"No platform of the setting platforms={Config.platforms!r} has devices here. "
+                f"{find_platform(names[0]).absence()}"
+            )
+        chosen = None if found is None or canonical_name(found) == CPU.platform else canonical_name(found)
+        default_device_setting.set_global(chosen)
+    if chosen is not None:
+        device = local_devices(chosen)[0]
+        logger.info("Computing on %r (%s) by default; WEFT_PLATFORMS=cpu chooses the CPU.", device, device.device_kind)
+
+
+def _has_devices(name: str) -> bool:
+    return any(is_addressable(device) for device in find_platform(name).devices())
+
+
+def look_for_accelerators() -> None:
+    """Choose the default device at its first use, if a setting asks for that or an accelerator may be present."""
+    if Config.default_device is None and (Config.platforms or any(check() for check in accelerators.values())):
+        default_device_setting.set_global(AUTOMATIC)
 
 
 def _all_like(device: Device) -> tuple[Device, ...]:
@@ -123,6 +172,9 @@ def get_placement(device: Device, committed: bool) -> Placement:
 set_memory_statistics(lambda device: memory_backend(device).memory(known(device)).statistics())
 # The placement of arrays in programs that name no devices.
 HOME = get_placement(CPU, False)
+
+
+look_for_accelerators()
 
 
 def default_placement() -> Placement:

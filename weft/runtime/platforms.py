@@ -41,13 +41,31 @@ class Platform(Protocol):
 
 
 platforms: Registry[Platform] = Registry("list of devices")
+# Accelerators by platform, in order of preference, with functions that return whether one may be present. They load no
+# driver: `import weft` calls them.
+accelerators: dict[str, Callable[[], bool]] = {}
 _names: dict[str, str] = {}
 _target_names: dict[str, str] = {}
 
 
-def register_platform(name: str, load: Callable[[], Platform], *, aliases: Sequence[str] = ()) -> None:
-    """Register the devices of a platform, and the other names under which users may ask for them."""
+def register_platform(
+    name: str,
+    load: Callable[[], Platform],
+    *,
+    aliases: Sequence[str] = (),
+    may_be_present: Callable[[], bool] | None = None,
+) -> None:
+    """Register the devices of a platform.
+
+    Args:
+        name: the name of `Device.platform`.
+        load: a function that returns the devices, called when they are first used.
+        aliases: other names under which users may ask for them.
+        may_be_present: for accelerators that are used by default: whether to look for one, without loading a driver.
+    """
     platforms.register(name, load)
+    if may_be_present is not None:
+        accelerators[name] = may_be_present
     _names.update(dict.fromkeys((name, *aliases), name))
     _target_names[name] = next(iter(aliases), name)
 
