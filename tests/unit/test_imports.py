@@ -95,6 +95,7 @@ OPTIONAL = {
     "jinja2",
     "huggingface_hub",
     "gguf",
+    "ziglang",
 }
 KNOWN = sys.stdlib_module_names | ALWAYS_ALLOWED | OPTIONAL
 LLVMLITE_FOLDERS = ("weft/compiler/target/", "weft/runtime/")
@@ -123,6 +124,9 @@ LOADED_LATER = {
     "weft/compiler/target/cpu/library/routines.py": ("weft.compiler.target.cpu.library.texts",),
     "weft/compiler/target/cpu/loops.py": ("weft.compiler.program.cost", "weft.compiler.target.cpu.loop_text"),
     "weft/compiler/target/cpu/tables.py": ("weft.compiler.target.cpu.library.planning",),
+    # Libraries are loaded without the compiler, which makes them.
+    "weft/export/libraries/library.py": ("weft.compiler.",),
+    "weft/export/libraries/programs.py": ("weft.compiler.",),
     "weft/runtime/cpu/executable.py": ("weft.compiler.target.cpu.dump", "weft.runtime.cpu.inside"),
     "weft/runtime/cpu/spmd.py": ("weft.runtime.cpu.tuning",),
     "weft/runtime/cuda/driver.py": ("weft.compiler.target.cuda.lower", "weft.compiler.target.cuda.ptx"),

@@ -413,11 +413,16 @@ def export(
         raise ArgumentError("platforms must be names of platforms.", received=repr(platforms), fix=f"{list(PLATFORMS)}")
 
     def export_for(*args: Any, **kwargs: Any) -> Exported:
-        name = getattr(fun_jit, "__name__", type(fun_jit).__name__)
-        check_single_scope(name, _get_symbolic_shapes((args, kwargs)))
+        check_scopes(fun_jit, args, kwargs)
         return export_trace(fun_jit.trace(*args, **kwargs), names, tuple(disabled_checks))
 
     return export_for
+
+
+def check_scopes(function: Any, args: Any, kwargs: Any) -> None:
+    """Raise an error unless the symbolic sizes of arguments were declared in one scope."""
+    name = getattr(function, "__name__", type(function).__name__)
+    check_single_scope(name, _get_symbolic_shapes((args, kwargs)))
 
 
 def _get_symbolic_shapes(args_kwargs: Any) -> dict[str, Sequence[Any]]:
@@ -431,14 +436,18 @@ def _get_symbolic_shapes(args_kwargs: Any) -> dict[str, Sequence[Any]]:
 
 
 def export_trace(
-    traced: Traced, platforms: tuple[str, ...] = PLATFORMS, disabled: Sequence[DisabledSafetyCheck] = ()
+    traced: Traced,
+    platforms: tuple[str, ...] = PLATFORMS,
+    disabled: Sequence[DisabledSafetyCheck] = (),
+    stores: bool = True,
 ) -> Exported:
-    """Export a function that was traced."""
+    """Export a function that was traced. Unless it `stores` the program, parameters may be any objects."""
     jaxpr, _ = drop_dead(inline(traced.jaxpr), [True] * len(traced.jaxpr.outvars))
     jaxpr = jaxpr.replace(name=traced.fun_name)
     in_avals, out_avals = tuple(traced._in_types), tuple(traced._out_types)
     devices, in_shardings, out_shardings = _get_placement(traced, jaxpr, in_avals)
-    check_exportable(jaxpr, traced.fun_name, devices)
+    if stores:
+        check_exportable(jaxpr, traced.fun_name, devices)
     # Empty leaves are not part of the program.
     jaxpr = jaxpr.replace(invars=[v for v, t in zip(jaxpr.invars, in_avals, strict=True) if not is_empty(t)])
     traced_jaxpr = traced.jaxpr

@@ -510,10 +510,10 @@ class Lanes:
     # -- operations of kernels -------------------------------------------------------------------------------------
 
     def fma(self, x: Lane, y: Lane, z: Lane) -> Lane:
-        """Compute x*y + z, rounded once."""
+        """Compute x*y + z, rounded once if the machine has an instruction for that."""
         if x.im is not None or layout(x.dtype).short or layout(x.dtype).kind != "f":
             raise InternalError(f"A fused multiply-add needs float32 or float64; got {dtypes.name(x.dtype)}.")
-        return Lane(x.dtype, x.re.fma(y.re, z.re))
+        return Lane(x.dtype, x.re.multiply_add(y.re, z.re))
 
     def threefry2x32(self, *operands: Lane) -> tuple[Lane, Lane]:
         """Compute the Threefry hash of (key, key, count, count): two 32-bit integers."""

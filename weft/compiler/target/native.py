@@ -25,6 +25,7 @@ def binding() -> Any:
         held(own)
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
+    llvm.initialize_native_asmparser()  # for inline assembly that is not empty
     return llvm
 
 

@@ -45,8 +45,9 @@ class Libraries:
     attention_bias: bool = False
     present: frozenset[str] = frozenset()
     own_dtypes: frozenset[Any] = frozenset()
-    # Batches of small matrices of these dtypes are factored and solved by our own kernels.
+    # Batches of at least `lane_matrix_batch` small matrices of these dtypes are factored and solved by our own kernels.
     lane_matrix_dtypes: frozenset[Any] = frozenset(dtypes.as_dtype(name) for name in ("float32", "float64"))
+    lane_matrix_batch: int = 8
 
 
 @dataclass(frozen=True)

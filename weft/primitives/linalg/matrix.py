@@ -61,7 +61,7 @@ class MatrixFunction(Primitive):
             return UNFUSED
         *lead, rows, columns = x.shape
         small = 0 < max(rows, columns) <= target.fusion.lane_matrix
-        return _IN_LANES if small and element_count(lead) >= MANY else UNFUSED
+        return _IN_LANES if small and element_count(lead) >= target.libraries.lane_matrix_batch else UNFUSED
 
     def factors(self, *types: ArrayType, **params: Any) -> AxisFactors:
         out_types = self.type(*types, **params)

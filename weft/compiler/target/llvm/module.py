@@ -27,13 +27,21 @@ class Parameter:
 class Module:
     """Functions with their declarations, globals and metadata. Without `masks` masked loads and stores are written
     lane by lane. With `frames` functions have frame pointers, without which LLVM cannot align the stack for vectors
-    that it spills."""
+    that it spills. With `read_only` no table is in writable memory. Without `fused` the machine has no fused
+    multiply-add, and `fma` is computed by other operations."""
 
     def __init__(
-        self, triple: str = "", layout: str = "", vector_bits: int = 512, masks: bool = True, frames: bool = False
+        self,
+        triple: str = "",
+        layout: str = "",
+        vector_bits: int = 512,
+        masks: bool = True,
+        frames: bool = False,
+        read_only: bool = False,
+        fused: bool = True,
     ) -> None:
         self.triple = triple
-        self.frames = frames
+        self.frames, self.read_only, self.fused = frames, read_only, fused
         self.masks = masks
         self.layout = layout
         self.vector_bits = vector_bits
@@ -87,7 +95,9 @@ class Module:
         known = name in self._globals
         address = self.table(name, element, values, align)
         if not known:
-            self._globals[name] = self._globals[name].replace("internal constant", "internal global", 1)
+            # LLVM folds loads of constants, except from those that another program may initialize.
+            hidden = "internal externally_initialized constant" if self.read_only else "internal global"
+            self._globals[name] = self._globals[name].replace("internal constant", hidden, 1)
         return address
 
     def variable(self, name: str, element: Type, count: int = 1, align: int = 64) -> Value:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from weft.compiler.target.llvm import Function, Type, Value, constant, double, float_, integer, vector
+from weft.compiler.target.math import unfused
 
 Operand: TypeAlias = "Term | int | float"
 
@@ -79,7 +80,12 @@ class Term:
 
     def fma(self, factor: Operand, summand: Operand) -> Term:
         """Compute self * factor + summand, rounded once."""
-        return Term(self.function, self.function.fma(self.value, self._value(factor), self._value(summand)))
+        f, operands = self.function, (self.value, self._value(factor), self._value(summand))
+        return Term(f, f.fma(*operands) if f.module.fused else unfused.fma(f, *operands))
+
+    def multiply_add(self, factor: Operand, summand: Operand) -> Term:
+        """Compute self * factor + summand, rounded once if the machine has an instruction for that, else twice."""
+        return self.fma(factor, summand) if self.function.module.fused else self * factor + summand
 
     def __and__(self, other: Operand) -> Term:
         return Term(self.function, self.function.and_(self.value, self._value(other)))
@@ -230,14 +236,14 @@ def polynomial(x: Term, coefficients: Sequence[float], table: str = "") -> Term:
     if len(terms) < 7:
         return _horner(x, terms)
     square = x * x
-    return _horner(square, terms[1::2]).fma(x, _horner(square, terms[0::2]))
+    return _horner(square, terms[1::2]).multiply_add(x, _horner(square, terms[0::2]))
 
 
 def _horner(x: Term, coefficients: Sequence[Operand]) -> Term:
     last = coefficients[-1]
     total = last if isinstance(last, Term) else x.of(last)
     for c in coefficients[-2::-1]:
-        total = total.fma(x, c)
+        total = total.multiply_add(x, c)
     return total
 
 

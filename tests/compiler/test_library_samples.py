@@ -1,0 +1,62 @@
+"""Samples of primitives as functions of libraries: the bits of jit, without Python, BLAS and allocation."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from tests.compiler import standalone
+from tests.laws.samples import ALONE, Case
+from tests.laws.test_compiled import merged
+from weft.errors import NotSupportedError
+from weft.runtime.cpu.guarded import Edge
+from weft.runtime.execute import get_executable
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="pages are guarded by mprotect")
+# Operations that LAPACK or pocketfft computes: a library has those of small matrices, rounded otherwise, or none.
+LIBRARIES = frozenset(
+    {"cholesky", "eig", "eigh", "fft", "geqrf", "hessenberg", "linear_solve", "lu", "qr", "schur", "svd"}
+    | {"triangular_solve", "tridiagonal", "tridiagonal_solve", "lu_pivots_to_permutation", "householder_product"}
+)
+OWN = [case for case in ALONE if case.primitive.name not in LIBRARIES]
+TOGETHER = 12
+
+
+def check(cases: Sequence[Case], edge: Edge) -> None:
+    """A library of some samples computes the bits of jit."""
+    jaxpr = merged(cases)
+    arrays = [a for case in cases for a in case.arrays]
+    wanted = [np.asarray(getattr(r, "_value", r)).tobytes() for r in get_executable(jaxpr)(list(arrays))]
+    results = standalone.call(jaxpr, arrays, edge)
+    names = [f"{case}, result {i}" for case in cases for i in range(len(case.results))]
+    assert [n for n, a, b in zip(names, results, wanted, strict=True) if a != b] == []
+
+
+@pytest.mark.parametrize("edge", Edge)
+def test_some_samples(edge: Edge) -> None:
+    """Samples of various primitives; which ones differs between the edges."""
+    chosen = {case.primitive.name: case for case in (OWN if edge is Edge.END else reversed(OWN))}
+    check([chosen[name] for name in sorted(chosen)[edge is Edge.END :: 8]], edge)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("edge", Edge)
+@pytest.mark.parametrize("first", range(0, len(OWN), TOGETHER))
+def test_all_samples(first: int, edge: Edge) -> None:
+    check(OWN[first : first + TOGETHER], edge)
+
+
+def test_operations_of_other_libraries_are_refused() -> None:
+    """What has no kernel raises an error at export; small matrices have kernels."""
+    refused = set()
+    for case in ALONE:
+        if case.primitive.name in LIBRARIES and case.primitive.name not in refused:
+            try:
+                standalone.entry_of(merged([case]))
+            except NotSupportedError as error:
+                assert "computed by kernels" in str(error)
+                refused.add(case.primitive.name)
+    assert refused <= LIBRARIES and {"eigh", "fft", "svd"} <= refused

@@ -1,0 +1,1 @@
+"""Programs as functions of a C library: a driver in LLVM text runs the steps, without Python and without bytecode."""

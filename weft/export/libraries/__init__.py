@@ -1,0 +1,1 @@
+"""Libraries: programs as C libraries and WebAssembly modules, which run without Python."""

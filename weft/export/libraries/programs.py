@@ -1,0 +1,237 @@
+"""Compilation of exported functions to the programs of a library: one for each combination of sizes and each target."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from weft.base import dtypes
+from weft.base.compile_options import get_compile_options
+from weft.base.errors import ArgumentError, NotSupportedError
+from weft.base.lazy import lazy
+from weft.export.exported import Exported
+from weft.export.file import is_empty
+from weft.export.libraries.signature import Signature, Size, Tensor, make_identifiers
+from weft.export.trees import to_json
+from weft.indexing.dimension import shape_symbols
+from weft.indexing.expression import Expression, Symbol, substitute, value_range
+from weft.indexing.text import dimension_text
+from weft.ir.at_sizes import JaxprAtSizes, at_sizes
+from weft.ir.interpreter import storage_array
+from weft.ir.jaxpr import Jaxpr
+from weft.ir.types import ArrayType
+
+if TYPE_CHECKING:
+    from weft.compiler import compile as compiler, family
+    from weft.compiler.target.cpu.standalone import failures, unit
+else:
+    compiler = lazy("weft.compiler.compile")
+    family = lazy("weft.compiler.family")
+    failures = lazy("weft.compiler.target.cpu.standalone.failures")
+    unit = lazy("weft.compiler.target.cpu.standalone.unit")
+
+# Most combinations of sizes that one function may have: each is a row of integers in the library.
+MOST_COMBINATIONS = 4096
+# Bytes from which a constant is written to a file, where constants are separate.
+SEPARATE_BYTES = 1024
+# Smallest size that programs for several sizes share; smaller ones have programs of their own.
+_LEAST_SHARED = 2
+
+
+class LibraryFunction:
+    """Function to be compiled: an export, the arguments whose memory results may take, and constants.
+
+    Constants are the first arguments of its programs; those of `separate` are its last arguments.
+    """
+
+    def __init__(self, name: str, exported: Exported, donated: Sequence[int], separate: bool) -> None:
+        self.name, self.exported = name, exported
+        if exported.nr_devices > 1:
+            raise NotSupportedError(
+                "A function of a library must be for one device.",
+                received=f"{exported.fun_name}, for {exported.nr_devices} devices",
+                fix="a function without a mesh",
+            )
+        jaxpr = exported.jaxpr
+        self.constants = [np.ascontiguousarray(storage_array(value)) for value in jaxpr.consts]
+        self.jaxpr = jaxpr.replace(constvars=(), consts=(), invars=(*jaxpr.constvars, *jaxpr.invars))
+        self.in_avals = [t for t in exported.in_avals if not is_empty(t)]
+        self.out_avals = [t for t in exported.out_avals if not is_empty(t)]
+        leaves = [i for i, t in enumerate(exported.in_avals) if not is_empty(t)]
+        self.donated = [False] * len(self.constants) + [i in donated for i in leaves]
+        self._argument_names = make_identifiers(
+            [*(exported.argument_names[i] for i in leaves), *(f"constant_{n}" for n in range(len(self.constants)))]
+        )
+        self.separate = [n for n, c in enumerate(self.constants) if separate and c.nbytes >= SEPARATE_BYTES]
+        self.symbols = _symbols(exported)
+        self.sizes = [_bounds(symbol) for symbol in self.symbols]
+        combinations = math.prod(size.high - size.low + 1 for size in self.sizes)
+        if combinations > MOST_COMBINATIONS:
+            raise ArgumentError(
+                f"The sizes of a function must have at most {MOST_COMBINATIONS} combinations.",
+                received=", ".join(f"{s.name} from {s.low} to {s.high}" for s in self.sizes),
+                fix='narrower bounds, symbolic_shape("b, 3", constraints=["b <= 64"])',
+            )
+        self.failures = failures.Failures()
+        # The jaxpr with some symbols replaced by sizes that do not share a program with others.
+        self._general: dict[Any, Jaxpr] = {}
+
+    @property
+    def sources(self) -> list[Any]:
+        """For each argument of the programs, a constant or the index of the function's argument."""
+        count = len(self.in_avals)
+        constants: list[Any] = list(self.constants)
+        for position, n in enumerate(self.separate):
+            constants[n] = count + position
+        return [*constants, *range(count)]
+
+    def separate_constants(self) -> dict[str, np.ndarray]:
+        """Return the constants that are arguments, by name."""
+        names = self._argument_names[len(self.in_avals) :]
+        return {names[n]: self.constants[n] for n in self.separate}
+
+    def combinations(self) -> Iterator[dict[Symbol, int] | None]:
+        """Yield the sizes in order, the last one fastest; None where constraints exclude them."""
+        for values in itertools.product(*(range(s.low, s.high + 1) for s in self.sizes)):
+            sizes = dict(zip(self.symbols, values, strict=True))
+            yield sizes if _is_allowed(sizes, self.exported) else None
+
+    def entry(self, target: Any) -> Any:
+        """Compile the function for a target."""
+        programs: list[Any] = []
+        for sizes in self.combinations():
+            programs.append(None if sizes is None else self._program(sizes, target))
+        found = next((p for p in programs if p is not None), None)
+        if found is None:
+            raise ArgumentError(
+                f"Some sizes of {self.name} must satisfy all of its constraints.",
+                received=", ".join(f"{s.name} from {s.low} to {s.high}" for s in self.sizes),
+            )
+        sources = self.sources
+        aliases = [None if a is None else sources[a] for a in found.aliases]
+        constants = [self.constants[n] for n in self.separate]
+        arguments = [self._place(t) for t in self.in_avals] + [unit.Place(c.dtype.itemsize) for c in constants]
+        results = [self._place(t, alias) for t, alias in zip(self.out_avals, aliases, strict=True)]
+        return unit.Entry(self.name, programs, sources, [(s.low, s.high) for s in self.sizes], arguments, results)
+
+    def _program(self, sizes: Mapping[Symbol, int], target: Any) -> Any:
+        options = get_compile_options()
+        if not sizes:
+            return compiler.compile_program(self.jaxpr, self.donated, target, options).program
+        small = {symbol: size for symbol, size in sizes.items() if size < _LEAST_SHARED}
+        if len(small) == len(sizes):
+            jaxpr = at_sizes(self.jaxpr, sizes)
+            return compiler.compile_program(jaxpr, self.donated, target, options).program
+        key = tuple(small.items())
+        if key not in self._general:
+            self._general[key] = at_sizes(self.jaxpr, small) if small else self.jaxpr
+        jaxpr = JaxprAtSizes(self._general[key], {s: size for s, size in sizes.items() if s not in small})
+        return family.compile_instance(jaxpr, tuple(self.donated), target, options, False).program
+
+    def _place(self, aval: ArrayType, alias: int | None = None) -> Any:
+        return unit.Place(_element(aval)[1], self._least(aval) == 0, alias)
+
+    def _least(self, aval: ArrayType) -> int:
+        return min((_count(aval, sizes) for sizes in self.combinations() if sizes is not None), default=0)
+
+    def _most_bytes(self, aval: ArrayType) -> int:
+        most = max((_count(aval, sizes) for sizes in self.combinations() if sizes is not None), default=0)
+        return most * _storage_bytes(aval)
+
+    def signature(self, workspace_bytes: int, aliases: Sequence[int | None]) -> Signature:
+        """Return the signature, once the function is compiled."""
+        names = self._argument_names
+        donated = self.donated[len(self.constants) :]
+        arguments = [
+            self._tensor(name, t, donated=d) for name, t, d in zip(names, self.in_avals, donated, strict=False)
+        ]
+        for name, array in self.separate_constants().items():
+            shape, dtype = _array_shape(array)
+            arguments.append(Tensor(name, dtype, shape, array.nbytes, constant=True))
+        results = [
+            self._tensor(name, t, alias=a)
+            for name, t, a in zip(self._result_names(names), self.out_avals, aliases, strict=True)
+        ]
+        trees = [_tree_json(t) for t in (self.exported.in_tree, self.exported.out_tree)]
+        return Signature(
+            self.name, tuple(arguments), tuple(results), tuple(self.sizes), workspace_bytes,
+            tuple(self.failures.messages), *trees,
+        )  # fmt: skip
+
+    def _tensor(self, name: str, aval: ArrayType, **fields: Any) -> Tensor:
+        dtype, _, last = _element(aval)
+        shape = tuple(dimension_text(d) if isinstance(d, Expression) else int(d) for d in (*aval.shape, *last))
+        return Tensor(name, dtype, shape, self._most_bytes(aval), **fields)
+
+    def _result_names(self, taken: Sequence[str]) -> list[str]:
+        count = len(self.out_avals)
+        texts = ["result"] if count == 1 else [f"result_{n}" for n in range(count)]
+        return make_identifiers([*taken, *texts])[len(taken) :]
+
+
+def _symbols(exported: Exported) -> list[Symbol]:
+    shapes = [d for t in exported.in_avals for d in getattr(t, "shape", ())]
+    return list(dict.fromkeys(shape_symbols(shapes)))
+
+
+def _bounds(symbol: Symbol) -> Size:
+    found = value_range(symbol)
+    if found.upper is None or not isinstance(found.upper, int) or isinstance(found.upper, bool):
+        raise ArgumentError(
+            "Each size of a library must have an upper bound.",
+            received=f"the size {symbol.name} without one",
+            fix=f'symbolic_shape("{symbol.name}, 3", constraints=["{symbol.name} <= 64"])',
+        )
+    low = found.lower if isinstance(found.lower, int) else 0
+    return Size(symbol.name, max(int(low), 0), int(found.upper))
+
+
+def _is_allowed(sizes: Mapping[Symbol, int], exported: Exported) -> bool:
+    values: dict[Any, Any] = dict(sizes)
+    for symbol, size in sizes.items():
+        low, high = symbol.lower, symbol.upper
+        if low is not None and size < substitute(low, values):
+            return False
+        if high is not None and size > substitute(high, values):
+            return False
+    if any(substitute(d, values) < 0 for t in exported.in_avals for d in getattr(t, "shape", ())):
+        return False
+    return all(substitute(expression, values) != 0 for expression, _ in exported.assumptions)
+
+
+def _count(aval: ArrayType, sizes: Mapping[Symbol, int]) -> int:
+    values: dict[Any, Any] = dict(sizes)
+    return math.prod(int(substitute(d, values)) if isinstance(d, Expression) else int(d) for d in aval.shape)
+
+
+def _storage_bytes(aval: ArrayType) -> int:
+    return int(dtypes.storage(aval.dtype).itemsize)
+
+
+def _element(aval: Any) -> tuple[str, int, tuple[int, ...]]:
+    """Return the dtype of a value's elements in C, their alignment, and the dimensions of one element: the words of a
+    random key."""
+    if not isinstance(aval, ArrayType):
+        raise NotSupportedError("Arguments and results of a library must be arrays.", received=aval.short())
+    stored = dtypes.storage(aval.dtype)
+    if stored.names is not None:
+        return "uint32", 4, (stored.itemsize // 4,)
+    alignment = stored.itemsize // 2 if stored.kind == "c" else stored.itemsize
+    return dtypes.name(aval.dtype), alignment, ()
+
+
+def _array_shape(array: np.ndarray) -> tuple[tuple[int, ...], str]:
+    if array.dtype.names is not None:
+        return (*array.shape, array.dtype.itemsize // 4), "uint32"
+    return array.shape, dtypes.name(array.dtype)
+
+
+def _tree_json(structure: Any) -> Any:
+    try:
+        return to_json(structure)
+    except (ArgumentError, NotSupportedError):
+        return None
