@@ -15,6 +15,7 @@ MESHES ?= 10000
 VENV      := .venv
 PEER_VENV := .venv-peer
 OPENMPI_VENV := .venv-openmpi
+LIBRARY_VENV := .venv-library
 ECOSYSTEM_VENV := .venv-ecosystem
 SUITES_VENV := .venv-suites
 DOCS_VENV := .venv-docs
@@ -25,12 +26,13 @@ PEER_BIN  := $(PEER_VENV)/bin
 STAMP      := $(VENV)/.installed
 PEER_STAMP := $(PEER_VENV)/.installed
 OPENMPI_STAMP := $(OPENMPI_VENV)/.installed
+LIBRARY_STAMP := $(LIBRARY_VENV)/.installed
 ECOSYSTEM_STAMP := $(ECOSYSTEM_VENV)/.installed
 SUITES_STAMP := $(SUITES_VENV)/.installed
 DOCS_STAMP := $(DOCS_VENV)/.installed
 ONNX_STAMP := $(ONNX_VENV)/.installed
 
-.PHONY: help setup setup-peer setup-openmpi setup-ecosystem setup-suites setup-docs setup-onnx demo tiny test test-package test-all test-timing test-peer test-ecosystem test-suites bench-ecosystem test-openmpi test-onnx test-oldest test-gpu bench-gpu test-faults lint format wheel pages docs bench fuzz fuzz-files clean
+.PHONY: help setup setup-peer setup-openmpi setup-ecosystem setup-suites setup-docs setup-onnx setup-library demo tiny test test-package test-all test-timing test-peer test-ecosystem test-suites bench-ecosystem test-openmpi test-onnx test-library test-oldest test-gpu bench-gpu test-faults lint format wheel pages docs bench fuzz fuzz-files clean
 .DEFAULT_GOAL := help
 
 help:
@@ -45,6 +47,7 @@ help:
 	@echo "make bench-ecosystem  time those programs against JAX; results in build/ecosystem.json"
 	@echo "make test-openmpi  tests of many processes with Open MPI, in a separate environment: deaths that others survive"
 	@echo "make test-onnx  run models of ONNX by onnxruntime, in a separate environment: every sample of a primitive, and networks"
+	@echo "make test-library  libraries for WebAssembly and other processors, which an emulator runs, in a separate environment"
 	@echo "make test-oldest  the tests with the oldest versions of the dependencies, in a separate environment"
 	@echo "make test-gpu   the tests that need an NVIDIA GPU"
 	@echo "make bench-gpu  time against JAX and PyTorch on an NVIDIA GPU (GPU_PYTHON has them); results in build/gpu.json"
@@ -75,6 +78,9 @@ $(PEER_STAMP): pyproject.toml Makefile
 
 $(OPENMPI_STAMP): pyproject.toml Makefile
 	$(call install,$(OPENMPI_VENV),test-openmpi)
+
+$(LIBRARY_STAMP): pyproject.toml Makefile
+	$(call install,$(LIBRARY_VENV),test-library)
 
 $(ECOSYSTEM_STAMP): pyproject.toml Makefile
 	$(call install,$(ECOSYSTEM_VENV),test$(comma)ecosystem)
@@ -156,6 +162,10 @@ test-openmpi: setup-openmpi
 
 test-onnx: setup-onnx
 	$(ONNX_VENV)/bin/python -m pytest -n $(WORKERS) --dist worksteal --no-skips tests/onnx
+
+# Emulators run what is compiled for other processors.
+test-library: setup-library
+	$(LIBRARY_VENV)/bin/python -m pytest -n $(WORKERS) --dist worksteal --no-skips tests/library tests/unit/test_export_library.py
 
 test-oldest:
 	mkdir -p build

@@ -34,9 +34,9 @@ def normal(*shape: int) -> np.ndarray:
     return np.random.default_rng(0).normal(size=shape).astype(np.float32)
 
 
-def linked(folder: pathlib.Path, made: export.Library) -> pathlib.Path:
+def linked(folder: pathlib.Path, built: export.Library) -> pathlib.Path:
     """Save a library and return the shared one."""
-    return next(path for path in made.save(folder) if path.suffix == ".so")
+    return next(path for path in built.save(folder) if path.suffix == ".so")
 
 
 def assert_same(actual: Any, expected: Any) -> None:
@@ -80,9 +80,9 @@ def test_a_library_computes_the_bits_of_jit(name: str, tmp_path: pathlib.Path) -
     function, args = PROGRAMS[name]
     kwargs = {"y": np.float32(2)} if name == "tree" else {}
     traced = weft.jit(function).trace(*args, **kwargs)
-    made = export.library(export.export(weft.jit(function))(*args, **kwargs), name="f")
+    built = export.library(export.export(weft.jit(function))(*args, **kwargs), name="f")
     assert traced.out_tree is not None
-    loaded = export.load(linked(tmp_path, made))
+    loaded = export.load(linked(tmp_path, built))
     expected = weft.jit(function)(*args, **kwargs)
     if name == "large contraction":  # jit may call BLAS
         np.testing.assert_allclose(loaded(*args), expected, rtol=1e-4, atol=1e-4)
@@ -92,8 +92,8 @@ def test_a_library_computes_the_bits_of_jit(name: str, tmp_path: pathlib.Path) -
 
 @needs_cc
 def test_random_keys(tmp_path: pathlib.Path) -> None:
-    made = export.library(with_keys, Spec((), np.uint32), name="f")
-    values, keys = export.load(linked(tmp_path, made))(np.uint32(7))
+    built = export.library(with_keys, Spec((), np.uint32), name="f")
+    values, keys = export.load(linked(tmp_path, built))(np.uint32(7))
     expected = weft.jit(with_keys)(np.uint32(7))
     assert_same((values, keys), (expected[0], weft.random.key_data(expected[1])))
 
@@ -102,31 +102,31 @@ def test_random_keys(tmp_path: pathlib.Path) -> None:
 def test_several_functions_share_a_library(tmp_path: pathlib.Path) -> None:
     w = normal(300, 3)
     functions = {"forward": (lambda x: x @ w, f32(4, 300)), "total": (lambda x: x.sum(), f32(4, 300))}
-    made = export.library(functions, name="both")
-    assert [s.name for s in made.signatures] == ["forward", "total"]
-    loaded, x = export.load(linked(tmp_path, made)), normal(4, 300)
+    built = export.library(functions, name="both")
+    assert [s.name for s in built.signatures] == ["forward", "total"]
+    loaded, x = export.load(linked(tmp_path, built)), normal(4, 300)
     assert_same((loaded.forward(x), loaded.total(x)), (weft.jit(lambda x: x @ w)(x), x.sum()))
-    assert loaded.facts["target"] == "host" and not hasattr(loaded, "other")
+    assert loaded.properties["target"] == "host" and not hasattr(loaded, "other")
 
 
 @needs_cc
 def test_donated_arguments_share_memory_with_results(tmp_path: pathlib.Path) -> None:
     step = weft.jit(lambda p, x: (weft.tree.map(lambda a: a - 0.1 * x, p), x * 2), donate_argnums=0)
     p, x = {"a": normal(5), "b": normal(2, 5)}, normal(5)
-    made = export.library(step, p, x, name="step")
-    assert [t.alias for t in made.signature.results] == [0, 1, None]
-    assert "float *p_a, float *p_b, const float *x, float *result_2, void *workspace" in made.header
-    assert_same(export.load(linked(tmp_path, made))(p, x), step(weft.tree.map(wnp.array, p), x))
+    built = export.library(step, p, x, name="step")
+    assert [t.alias for t in built.signature.results] == [0, 1, None]
+    assert "float *p_a, float *p_b, const float *x, float *result_2, void *workspace" in built.header
+    assert_same(export.load(linked(tmp_path, built))(p, x), step(weft.tree.map(wnp.array, p), x))
 
 
 @needs_cc
 @pytest.mark.parametrize("place", ["inline", "separate"])
 def test_constants(place: str, tmp_path: pathlib.Path) -> None:
     w, small = normal(30, 40), normal(40)
-    made = export.library(lambda x: x @ w + small, f32(2, 30), name="f", constants=place)
+    built = export.library(lambda x: x @ w + small, f32(2, 30), name="f", constants=place)
     separate = place == "separate"
-    assert [t.constant for t in made.signature.arguments] == [False] + [True] * separate
-    file, x = linked(tmp_path, made), normal(2, 30)
+    assert [t.constant for t in built.signature.arguments] == [False] + [True] * separate
+    file, x = linked(tmp_path, built), normal(2, 30)
     assert (tmp_path / "f.safetensors").exists() == separate
     assert_same(export.load(file)(x), weft.jit(lambda x: x @ w + small)(x))
     if separate:
@@ -146,9 +146,9 @@ def test_one_library_serves_a_family_of_sizes(tmp_path: pathlib.Path) -> None:
 
     scope = export.SymbolicScope(("b <= 18", "c <= 2", "c <= b"))
     specs = [Spec(export.symbolic_shape(f"{name}, 3", scope=scope), np.float32) for name in "bc"]
-    made = export.library(function, *specs, name="f")
-    assert [(s.name, s.low, s.high) for s in made.signature.sizes] == [("b", 1, 18), ("c", 1, 2)]
-    loaded = export.load(linked(tmp_path, made))
+    built = export.library(function, *specs, name="f")
+    assert [(s.name, s.low, s.high) for s in built.signature.sizes] == [("b", 1, 18), ("c", 1, 2)]
+    loaded = export.load(linked(tmp_path, built))
     for b in (1, 2, 3, 7, 8, 16, 18):
         x, y = normal(b, 3), normal(min(b, 2), 3)
         assert_same(loaded(x, y), weft.jit(function)(x, y))
@@ -184,11 +184,11 @@ class Raw:
 @needs_cc
 def test_malformed_calls_return_a_status(tmp_path: pathlib.Path) -> None:
     spec = Spec(export.symbolic_shape("b, 3", constraints=["b <= 5"]), np.float32)
-    made = export.library(lambda x: wnp.sort(wnp.tanh(x).T @ x, 0) @ x.T, spec, name="f")
-    raw, x, y = Raw(linked(tmp_path, made)), np.ones(17, np.float32), np.zeros(17, np.float32)
-    space = np.zeros(made.workspace_bytes, np.uint8)
+    built = export.library(lambda x: wnp.sort(wnp.tanh(x).T @ x, 0) @ x.T, spec, name="f")
+    raw, x, y = Raw(linked(tmp_path, built)), np.ones(17, np.float32), np.zeros(17, np.float32)
+    space = np.zeros(built.workspace_bytes, np.uint8)
     a, r, w = x.ctypes.data, y.ctypes.data, space.ctypes.data
-    assert made.workspace_bytes and raw.status([a], [r], w, [5]) == 0
+    assert built.workspace_bytes and raw.status([a], [r], w, [5]) == 0
     for call in (
         ([a], [r], w, None),
         ([a], [r], None, [5]),
@@ -205,8 +205,8 @@ def test_malformed_calls_return_a_status(tmp_path: pathlib.Path) -> None:
 
 @needs_cc
 def test_a_donated_result_has_one_address(tmp_path: pathlib.Path) -> None:
-    made = export.library(weft.jit(lambda x: x + 1, donate_argnums=0), f32(3), name="f")
-    raw, x = Raw(linked(tmp_path, made)), np.zeros(4, np.float32)
+    built = export.library(weft.jit(lambda x: x + 1, donate_argnums=0), f32(3), name="f")
+    raw, x = Raw(linked(tmp_path, built)), np.zeros(4, np.float32)
     a = x.ctypes.data
     assert [raw.status([a], [r]) for r in (a, None, a + 4)] == [0, 0, 4] and x[:3].tolist() == [2, 2, 2]
 
@@ -218,9 +218,9 @@ def test_checks_have_a_status_and_a_message_with_the_line(tmp_path: pathlib.Path
         return lax.fori_loop(0, 3, lambda n, c: c + x[i + n], np.float32(0))
 
     with weft.checks("all"):
-        made = export.library(function, f32(5), Spec((), np.int32), name="f")
-    assert made.signature.checks and all("test_export_library.py" in text for text in made.signature.checks)
-    loaded, x = export.load(linked(tmp_path, made)), np.ones(5, np.float32)
+        built = export.library(function, f32(5), Spec((), np.int32), name="f")
+    assert built.signature.checks and all("test_export_library.py" in text for text in built.signature.checks)
+    loaded, x = export.load(linked(tmp_path, built)), np.ones(5, np.float32)
     assert loaded(x, np.int32(2)) == 3
     with pytest.raises(FailedCheckError, match="out of bounds for axis 0 of an array of shape"):
         loaded(x, np.int32(3))
@@ -391,8 +391,8 @@ def numbers(text: str) -> list[float]:
 @needs_cc
 @pytest.mark.parametrize("archive", [False, True], ids=["objects", "archive"])
 def test_c_programs(archive: bool, tmp_path: pathlib.Path) -> None:
-    made, forward, step = c_library()
-    made.save(tmp_path)
+    built, forward, step = c_library()
+    built.save(tmp_path)
     (tmp_path / "main.c").write_text(C_PROGRAM)
     assert CC is not None
     command = [CC, "-std=c11", "-Wall", "-Wextra", "-Werror", "-pedantic", "-O1", "main.c", "-o", "main"]
@@ -407,11 +407,11 @@ def test_c_programs(archive: bool, tmp_path: pathlib.Path) -> None:
 
 @needs_cc
 def test_cplusplus_programs(tmp_path: pathlib.Path) -> None:
-    made, forward, _ = c_library()
+    built, forward, _ = c_library()
     compiler = shutil.which("c++") or shutil.which("g++")
     if compiler is None:
         pytest.skip("there is no C++ compiler")
-    made.save(tmp_path)
+    built.save(tmp_path)
     (tmp_path / "main.cpp").write_text(CPP_PROGRAM)
     command = [compiler, "-std=c++20", "-Wall", "-Wextra", "-Werror", "main.cpp", "model.o", "-o", "main"]
     subprocess.run(command, cwd=tmp_path, check=True)

@@ -18,7 +18,7 @@ def write_archive(members: Sequence[tuple[str, bytes, Sequence[str]]]) -> bytes:
     count = sum(len(symbols) for *_, symbols in members)
     texts = b"".join(symbol.encode() + b"\0" for *_, symbols in members for symbol in symbols)
     index_size = 4 + 4 * count + len(texts)
-    position = len(_MAGIC) + _padded(60 + index_size) + _padded(60 + len(names))
+    position = len(_MAGIC) + _even(60 + index_size) + _even(60 + len(names))
     offsets, body, name_offset = [], b"", 0
     for name, content, symbols in members:
         offsets += [position + len(body)] * len(symbols)
@@ -28,7 +28,7 @@ def write_archive(members: Sequence[tuple[str, bytes, Sequence[str]]]) -> bytes:
     return _MAGIC + _member("/", index) + _member("//", names) + body
 
 
-def _padded(size: int) -> int:
+def _even(size: int) -> int:
     return size + size % 2
 
 

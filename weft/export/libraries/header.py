@@ -55,12 +55,12 @@ STATUSES
 """
 
 
-def write_header(name: str, signatures: Sequence[Signature], facts: Sequence[str]) -> str:
+def write_header(name: str, signatures: Sequence[Signature], properties: Sequence[str]) -> str:
     """Return the text of `name.h`."""
     guard = f"WEFT_{name.upper()}_H"
     statuses = "\n".join(f"  {status} = {n}, /* {text} */" for n, (status, text) in enumerate(STATUSES))
     common = _COMMON.replace("STATUSES", statuses).replace("FIRST\n", f"{FIRST_CHECK}\n")
-    listed = "\n".join(f" * {fact}" for fact in facts)
+    listed = "\n".join(f" * {line}" for line in properties)
     functions = "\n".join(_declare(signature) for signature in signatures)
     if name not in (signature.name for signature in signatures):
         most = max(signature.workspace_bytes for signature in signatures)

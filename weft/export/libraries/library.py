@@ -139,7 +139,7 @@ class Library:
         if self.is_wasm:
             linkers.link_wasm(linker, objects, str(output), self.exports)
         else:
-            linkers.link_shared(linker, objects, str(output), output.name, self.threads)
+            linkers.link_library(linker, objects, str(output), output.name, self.threads)
         return output
 
     @property
@@ -182,8 +182,8 @@ def library(
         The library.
 
     >>> import weft, weft.numpy as np
-    >>> made = weft.export.library(lambda x: np.tanh(x).sum(), weft.ShapeDtypeStruct((4,), np.float32), name="total")
-    >>> made.signature.arguments[0].shape, made.workspace_bytes
+    >>> total = weft.export.library(lambda x: np.tanh(x).sum(), weft.ShapeDtypeStruct((4,), np.float32), name="total")
+    >>> total.signature.arguments[0].shape, total.workspace_bytes
     ((4,), 0)
     """
     if constants not in CONSTANTS:
@@ -195,14 +195,14 @@ def library(
         raise ArgumentError("The name of a library must be an identifier of C.", received=repr(name), fix=repr(own))
     objects, signatures = _compile(own, functions, machine, threads)
     held = {k: v for function in functions for k, v in function.separate_constants().items()}
-    facts = [
+    properties = [
         f"Target: {machine.triple}, {', '.join(level for level, _ in machine.targets)}.",
         "It computes the bits of jit on the same features; products of large matrices and functions of small ones are",
         "computed by kernels of Weft, where jit may call BLAS and LAPACK.",
         "It allocates no memory, calls no other library, and "
         + ("has one variable, the level of the processor." if len(machine.targets) > 1 else "has no variables."),
     ]
-    text = header.write_header(own, signatures, facts)
+    text = header.write_header(own, signatures, properties)
     return Library(own, target, machine.triple, objects, tuple(signatures), held, text, threads)
 
 

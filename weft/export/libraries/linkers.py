@@ -26,7 +26,7 @@ class Linker:
 
 
 def find_linker(triple: str, for_host: bool, asked: str | None = None) -> Linker | None:
-    """Return a linker for a machine, or None if there is none. `asked` is the name or path of one."""
+    """Return a linker for a machine, or None. `asked` is the name or path of one."""
     is_wasm = triple.startswith("wasm")
     programs = _WASM_PROGRAMS if is_wasm else _ELF_PROGRAMS
     if asked is not None:
@@ -46,7 +46,7 @@ def find_linker(triple: str, for_host: bool, asked: str | None = None) -> Linker
     return None
 
 
-def link_shared(linker: Linker, objects: Sequence[str], output: str, name: str, needs_libc: bool) -> None:
+def link_library(linker: Linker, objects: Sequence[str], output: str, name: str, needs_libc: bool) -> None:
     """Link objects to a shared library."""
     if linker.is_compiler:
         options = ["-shared", f"-Wl,-soname,{name}", "-Wl,-Bsymbolic", "-Wl,-z,noexecstack"]

@@ -77,13 +77,13 @@ class LoadedFunction:
 
     def _flatten(self, args: Any, kwargs: Any) -> list[Any]:
         if self._in_tree is None:
-            leaves, given = [*args, *kwargs.values()], None
+            leaves, structure = [*args, *kwargs.values()], None
         else:
-            leaves, given = tree.flatten((args, kwargs))
-        if given != self._in_tree or len(leaves) != len(self._inputs):
+            leaves, structure = tree.flatten((args, kwargs))
+        if structure != self._in_tree or len(leaves) != len(self._inputs):
             raise ArgumentError(
                 f"Arguments of {self.signature.name} must have the structure of those that the library was made for.",
-                received=f"{len(leaves)} arrays in {given}",
+                received=f"{len(leaves)} arrays in {structure}",
                 fix=", ".join(f"{t.name}: {t.dtype}{t.shape_text}" for t in self._inputs),
                 at=user_line(),
             )
@@ -126,11 +126,11 @@ class LoadedLibrary:
 
     Args:
         functions: the functions by name.
-        facts: facts from the description of the library, such as its target.
+        properties: properties from the description of the library, such as its target.
     """
 
-    def __init__(self, functions: Mapping[str, LoadedFunction], facts: Mapping[str, Any]) -> None:
-        self.functions, self.facts = dict(functions), dict(facts)
+    def __init__(self, functions: Mapping[str, LoadedFunction], properties: Mapping[str, Any]) -> None:
+        self.functions, self.properties = dict(functions), dict(properties)
 
     def __getattr__(self, name: str) -> LoadedFunction:
         try:
@@ -157,9 +157,9 @@ def load(path: str | os.PathLike[str], constants: str | os.PathLike[str] | None 
         An object with the functions as attributes. Called itself, it runs the first one.
 
     >>> import tempfile, weft, weft.numpy as np
-    >>> made = weft.export.library(lambda x: x + 1, weft.ShapeDtypeStruct((3,), np.float32), name="f")
+    >>> f = weft.export.library(lambda x: x + 1, weft.ShapeDtypeStruct((3,), np.float32), name="f")
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     files = made.save(folder)
+    ...     files = f.save(folder)
     ...     found = [path for path in files if path.suffix == ".so"]  # if there is a linker
     ...     y = weft.export.load(found[0])(np.ones(3)) if found else np.full(3, 2)
     >>> print(y)
@@ -174,9 +174,9 @@ def load(path: str | os.PathLike[str], constants: str | os.PathLike[str] | None 
     if describe is None:
         raise FileFormatError("A library must have been made by weft.export.library.", received=file)
     describe.argtypes, describe.restype = [], ctypes.c_char_p
-    facts, signatures = read_description(describe())
+    properties, signatures = read_description(describe())
     held = _read_constants(file, constants, signatures)
-    return LoadedLibrary({s.name: LoadedFunction(s, library, held) for s in signatures}, facts)
+    return LoadedLibrary({s.name: LoadedFunction(s, library, held) for s in signatures}, properties)
 
 
 def _read_constants(

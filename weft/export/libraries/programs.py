@@ -98,7 +98,7 @@ class LibraryFunction:
         """Yield the sizes in order, the last one fastest; None where constraints exclude them."""
         for values in itertools.product(*(range(s.low, s.high + 1) for s in self.sizes)):
             sizes = dict(zip(self.symbols, values, strict=True))
-            yield sizes if _is_allowed(sizes, self.exported) else None
+            yield sizes if _satisfies(sizes, self.exported) else None
 
     def entry(self, target: Any) -> Any:
         """Compile the function for a target."""
@@ -190,7 +190,7 @@ def _bounds(symbol: Symbol) -> Size:
     return Size(symbol.name, max(int(low), 0), int(found.upper))
 
 
-def _is_allowed(sizes: Mapping[Symbol, int], exported: Exported) -> bool:
+def _satisfies(sizes: Mapping[Symbol, int], exported: Exported) -> bool:
     values: dict[Any, Any] = dict(sizes)
     for symbol, size in sizes.items():
         low, high = symbol.lower, symbol.upper

@@ -103,14 +103,14 @@ class Signature:
             raise FileFormatError(f"A library must describe its functions; got {error!r}.") from None
 
 
-def write_description(signatures: Sequence[Signature], **facts: Any) -> str:
-    """Return the JSON text of a library: its functions, and facts such as the target."""
-    description = {"format": FORMAT, **facts, "functions": [s.to_json() for s in signatures]}
+def write_description(signatures: Sequence[Signature], **properties: Any) -> str:
+    """Return the JSON text of a library: its functions, and properties such as the target."""
+    description = {"format": FORMAT, **properties, "functions": [s.to_json() for s in signatures]}
     return json.dumps(description, separators=(",", ":"))
 
 
 def read_description(text: bytes) -> tuple[dict[str, Any], list[Signature]]:
-    """Read the JSON text of a library: the facts, and its functions."""
+    """Read the JSON text of a library: the properties, and its functions."""
     try:
         description = json.loads(text)
         functions, version = description.pop("functions"), description["format"]

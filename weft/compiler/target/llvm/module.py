@@ -28,7 +28,7 @@ class Module:
     """Functions with their declarations, globals and metadata. Without `masks` masked loads and stores are written
     lane by lane. With `frames` functions have frame pointers, without which LLVM cannot align the stack for vectors
     that it spills. With `read_only` no table is in writable memory. Without `fused` the machine has no fused
-    multiply-add, and `fma` is computed by other operations."""
+    multiply-add, without `halves` it cannot convert float16; both are then computed by other operations."""
 
     def __init__(
         self,
@@ -39,9 +39,10 @@ class Module:
         frames: bool = False,
         read_only: bool = False,
         fused: bool = True,
+        halves: bool = True,
     ) -> None:
         self.triple = triple
-        self.frames, self.read_only, self.fused = frames, read_only, fused
+        self.frames, self.read_only, self.fused, self.halves = frames, read_only, fused, halves
         self.masks = masks
         self.layout = layout
         self.vector_bits = vector_bits

@@ -77,7 +77,7 @@ EXPONENT_ONLY = "float8_e8m0fnu"
 
 def round_to(x: Term, name: str) -> Term:
     """Round float32 to the values of a format."""
-    if name == "float16":
+    if name == "float16" and x.function.module.halves:
         f = x.function
         # For a scalar whose sign comes from a float64, LLVM would round the magnitude first and convert the float64 for
         # its sign, by a library function that is not linked.
@@ -127,7 +127,7 @@ def _power_of_code(code: Term) -> Term:
 def to_bits(x: Term, name: str) -> Term:
     """Return the bits, in one or two bytes, of a number that is rounded to the format already."""
     f = x.function
-    if name == "float16":
+    if name == "float16" and f.module.halves:
         return Term(f, f.bitcast(f.fptrunc(x.value, x.vector_type(half)), x.vector_type(i16)))
     raw = x.raw()
     if name == "bfloat16":
@@ -145,13 +145,13 @@ def to_bits(x: Term, name: str) -> Term:
         code = x.is_nan().select(form.nan, code)
         if not form.signed_zero:
             sign = x.is_nan().select(0, sign)
-    return (code | sign).narrow(8)
+    return (code | sign).narrow(max(form.bits, 8))
 
 
 def from_bits(bits: Term, name: str) -> Term:
     """Decode the bits of a format as float32."""
     f = bits.function
-    if name == "float16":
+    if name == "float16" and f.module.halves:
         return Term(f, f.fpext(f.bitcast(bits.value, bits.vector_type(half)), bits.vector_type(float_)))
     code = bits.wide(32, signed=False)
     if name == "bfloat16":

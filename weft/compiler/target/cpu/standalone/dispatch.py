@@ -64,7 +64,7 @@ def _write_detection(module: Module, levels: Sequence[str]) -> None:
         registers[leaf, register] = f.select(exists, _cpuid(f, leaf, register), constant(0, i32))
     saves = f.icmp("ne", f.and_(registers[1, _ECX], constant(1 << _OSXSAVE, i32)), constant(0, i32))
     with f.when(saves, constant(0, i32)) as region:  # without it the instruction is invalid
-        region.give(_saved_states(f))
+        region.give(_read_states(f))
     (states,) = region.results
     holds, count = constant(True, f.icmp("eq", states, states).type), constant(1, i32)
     for level, needed in FEATURES.items():
@@ -87,5 +87,5 @@ def _cpuid(f: Function, leaf: int, register: str) -> Value:
     return f.fields(found, i32)[_REGISTERS.index(register)]
 
 
-def _saved_states(f: Function) -> Value:
+def _read_states(f: Function) -> Value:
     return f.fields(f.assembly("xgetbv", "={ax},={dx},{cx}", structure(i32, 2), constant(0, i32)), i32)[0]

@@ -77,5 +77,14 @@ def _own(target: Target) -> Target:
 def has_fused_multiply_add(target: Target) -> bool:
     """Return whether a target has instructions for fused multiply-adds."""
     if target.triple.startswith("x86"):
-        return any(f"+{name}" in target.flags.split(",") for name in ("fma", "avx512f"))
+        return _has_one(target, "fma", "avx512f")
     return not target.triple.startswith("wasm")
+
+
+def converts_halves(target: Target) -> bool:
+    """Return whether a target has instructions that convert float16."""
+    return targets.is_arm(target.triple) or _has_one(target, "f16c", "avx512f")
+
+
+def _has_one(target: Target, *features: str) -> bool:
+    return any(f"+{name}" in target.flags.split(",") for name in features)

@@ -17,7 +17,7 @@ from weft.compiler.target.cpu.lower import lower_into
 from weft.compiler.target.cpu.standalone import libc
 from weft.compiler.target.cpu.standalone.driver import Columns, DriverWriter
 from weft.compiler.target.cpu.standalone.failures import Failures
-from weft.compiler.target.cpu.standalone.machines import has_fused_multiply_add
+from weft.compiler.target.cpu.standalone.machines import converts_halves, has_fused_multiply_add
 from weft.compiler.target.cpu.standalone.rows import ProgramRows
 from weft.compiler.target.llvm import Function, Module, Parameter, Value, constant, i32, i64, ptr
 from weft.compiler.target.target import Target
@@ -82,8 +82,14 @@ class Unit:
 
     def __init__(self, target: Target, threads: bool = False) -> None:
         self.target, self.threads = target, threads
-        bits, fused = target.vector_bits or 128, has_fused_multiply_add(target)
-        self.module = Module(target.triple, vector_bits=bits, frames=True, read_only=True, fused=fused)
+        self.module = Module(
+            target.triple,
+            vector_bits=target.vector_bits or 128,
+            frames=True,
+            read_only=True,
+            fused=has_fused_multiply_add(target),
+            halves=converts_halves(target),
+        )
         self._constants = _Constants()
         self._kernels: set[str] = set()
         if threads:
