@@ -12,9 +12,9 @@ from weft.export.exported import (
     export as export,
 )
 from weft.export.file import VERSION as _VERSION
-from weft.export.onnx.model import OnnxModel as OnnxModel, onnx as onnx
 from weft.export.libraries.library import Library as Library, library as library
 from weft.export.libraries.load import load as load
+from weft.export.onnx.model import OnnxModel as OnnxModel, onnx as onnx
 from weft.export.symbolic import (
     SymbolicScope as SymbolicScope,
     is_symbolic_dim as is_symbolic_dim,
