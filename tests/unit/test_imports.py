@@ -113,6 +113,7 @@ LOADED_LATER = {
     "weft/compiler/emit/emitters.py": ("weft.compiler.emit.",),
     # The compiler and the executors: loaded with the first program.
     "weft/api/jit_function.py": ("weft.api.dispatch",),
+    "weft/api/stablehlo.py": ("weft.compiler.target.stablehlo",),
     "weft/runtime/eager.py": ("weft.compiler.compilation",),
     "weft/runtime/spmd.py": ("weft.compiler.partition.", "weft.runtime.stored_partitions"),
     "weft/runtime/cpu/execution_backend.py": ("weft.compiler.target.cpu.targets", "weft.runtime.cpu."),

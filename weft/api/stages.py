@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 from weft.api.communication import Communication
 from weft.api.flat import structure_differences
 from weft.api.shardings import place_argument
+from weft.api.stablehlo import lower_to_stablehlo
 from weft.base import tree
 from weft.base.dataclass import dataclass
 from weft.base.dtypes import float0
@@ -254,16 +255,36 @@ class Lowered(Stage):
     ):
         super().__init__(lowering, args_info, out_tree, no_kwargs, in_types, out_types)
 
-    def compiler_ir(self, dialect: str | None = None) -> Jaxpr:
-        """Return the input of the compiler: a jaxpr, which is the only dialect."""
-        if dialect not in (None, "jaxpr"):
-            what = "compiler_ir: dialect must be 'jaxpr' or None."
-            fix = "compiler_ir(), which is a jaxpr; compile() holds every later form: stages, kernels, llvm, asm"
-            raise ArgumentError(what, received=f"dialect {dialect!r}", fix=fix)
-        return self.jaxpr
+    def compiler_ir(self, dialect: str | None = None) -> Any:
+        """Return the input of a compiler.
 
-    def as_text(self, dialect: str | None = None) -> str:
-        """Return the jaxpr as text."""
+        Args:
+            dialect: "jaxpr", what Weft's compiler takes and the default, or "stablehlo", a module for others, such as
+                XLA, whose text is `str(module)`.
+
+        >>> import weft
+        >>> print(weft.jit(lambda x: x + 1.0).lower(1.0).compiler_ir())
+        { lambda ; a:f32[]. let b:f32[] = add a 1.0:f32[] in (b,) }
+        """
+        if dialect in (None, "jaxpr"):
+            return self.jaxpr
+        if dialect == "stablehlo":
+            return lower_to_stablehlo(self._traced)
+        what = "compiler_ir: dialect must be 'jaxpr', 'stablehlo' or None."
+        fix = "compiler_ir(), which is a jaxpr; compile() holds every later form: stages, kernels, llvm, asm"
+        raise ArgumentError(what, received=f"dialect {dialect!r}", fix=fix)
+
+    def as_text(self, dialect: str | None = None, *, debug_info: bool = False) -> str:
+        """Return the text of `compiler_ir`.
+
+        Args:
+            dialect: "jaxpr", the default, or "stablehlo".
+            debug_info: accepted for JAX's programs; locations are not part of the text.
+
+        >>> import weft
+        >>> "stablehlo.add" in weft.jit(lambda x: x + 1.0).lower(1.0).as_text("stablehlo")
+        True
+        """
         return str(self.compiler_ir(dialect))
 
     def cost_analysis(self) -> dict[str, float]:

@@ -4,7 +4,7 @@ called elsewhere."""
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any
 
@@ -15,6 +15,7 @@ from weft.api.flat import structure_differences
 from weft.api.jit import jit
 from weft.api.jit_function import JitFunction
 from weft.api.shardings import constrain
+from weft.api.stablehlo import lower_to_stablehlo
 from weft.api.stages import Traced
 from weft.api.vjp import vjp as pull_back
 from weft.base import dtypes, tree
@@ -36,7 +37,6 @@ from weft.ir.at_sizes import at_sizes
 from weft.ir.context import EVALUATION, context
 from weft.ir.interpreter import replay
 from weft.ir.jaxpr import Jaxpr, drop_dead
-from weft.ir.printer import to_text
 from weft.ir.types import ArrayType, ShapeDtypeStruct, get_aval
 from weft.ir.verifier import verify
 from weft.runtime.device import default_device
@@ -49,6 +49,8 @@ from weft.sharding.shardings import NamedSharding
 PLATFORMS = target_names()
 # How many orders of derivatives a file may have inside of each other.
 MOST_DERIVATIVES = 16
+# What `serialize` can write.
+FORMATS = ("weft", "stablehlo")
 # Settings that change what the operations of a jaxpr mean.
 SETTINGS = ("enable_x64", "default_matmul_precision")
 
@@ -114,6 +116,8 @@ class Exported:
     _out_shardings: tuple[NamedSharding | None, ...] = ()
     _functions: dict[Any, Callable[..., Any]] = field(default_factory=dict)
 
+    # What `serialize` writes: a file of Weft, or a module of StableHLO.
+    format: str = "weft"
     ordered_effects: tuple[Any, ...] = ()
     unordered_effects: tuple[Any, ...] = ()
     calling_convention_version = VERSION
@@ -156,9 +160,48 @@ class Exported:
             return [None] * len(avals)
         return [over_mesh(s, aval, self._devices, mesh) for s, aval in zip(shardings, avals, strict=True)]
 
-    def mlir_module(self) -> str:
-        """Return the text of the program: its jaxpr in full. There is no MLIR."""
-        return to_text(self.jaxpr, full=True)
+    def mlir_module(self, *, platform: str | None = None, sizes: Mapping[str, int] | None = None) -> str:
+        """Return the program as the text of a module of StableHLO, for XLA and other compilers.
+
+        The module takes the arguments that are not empty. A program for several devices is that of each of them.
+
+        Args:
+            platform: the platform that it is for, by default the first one of the export.
+            sizes: numbers for the symbolic sizes, by name: there is one module for each combination.
+
+        >>> import weft, weft.numpy as np
+        >>> from weft import export
+        >>> spec = weft.ShapeDtypeStruct(export.symbolic_shape("b"), np.float32)
+        >>> print(export.export(weft.jit(np.sin))(spec).mlir_module(sizes={"b": 8}).splitlines()[2])
+          func.func public @main(%1: tensor<8xf32>) -> (tensor<8xf32>) {
+        """
+        chosen = self._chosen_sizes(sizes or {})
+        avals = substitute_sizes(self.in_avals, chosen) if chosen else list(self.in_avals)
+        structs = [ShapeDtypeStruct.like(t) for t in avals if not is_empty(t)]
+        if self._devices:
+            shardings = [s for s, t in zip(self._in_shardings, self.in_avals, strict=True) if not is_empty(t)]
+            structs = [t if s is None else t.update(sharding=s) for t, s in zip(structs, shardings, strict=True)]
+        with self._with_settings():
+            jaxpr = at_sizes(self.jaxpr, chosen) if chosen else self.jaxpr
+            replayed = jit(lambda *leaves: tuple(replay(jaxpr, *leaves)))
+            traced = replayed.trace(*structs)
+            traced.fun_name = self.fun_name
+            return str(lower_to_stablehlo(traced, platform or self.platforms[0]))
+
+    def _chosen_sizes(self, sizes: Mapping[str, int]) -> dict[Symbol, Any]:
+        """Return numbers for all symbols; raise if one has none, or if they break an assumption."""
+        found = [d for t in self.in_avals for d in getattr(t, "shape", ()) if isinstance(d, Expression)]
+        named = {symbol.name: symbol for d in found for symbol in d.symbols}
+        if set(named) != set(sizes):
+            raise ArgumentError(
+                f"A module of StableHLO must have a number for each symbolic size of {self.fun_name}.",
+                received=f"sizes for {', '.join(map(repr, sorted(sizes))) or 'none'}",
+                fix=f"mlir_module(sizes={{{', '.join(f'{name!r}: 8' for name in sorted(named))}}})",
+                at=user_line(),
+            )
+        chosen: dict[Symbol, Any] = {named[name]: size for name, size in sizes.items()}
+        check_assumptions(self.fun_name, self.assumptions, chosen)
+        return chosen
 
     @property
     def mlir_module_serialized(self) -> bytes:
@@ -167,9 +210,13 @@ class Exported:
 
     # -- files -------------------------------------------------------------------------------------------------------
 
-    def serialize(self, vjp_order: int = 0) -> bytearray:
-        """Serialize the export to bytes, with the derivatives of reverse mode up to an order. `deserialize` reads them,
-        also in another process, on another machine, or with a later version of Weft.
+    def serialize(self, vjp_order: int = 0, *, format: str | None = None) -> bytearray:
+        """Serialize the export to bytes. `deserialize` reads those of Weft's format, also in another process, on another
+        machine, or with a later version of Weft.
+
+        Args:
+            vjp_order: up to which order the file has derivatives in reverse mode.
+            format: "weft", the default, or "stablehlo" for the text of `mlir_module`; by default that of `export`.
 
         >>> import weft, weft.numpy as np
         >>> from weft import export
@@ -180,6 +227,11 @@ class Exported:
         """
         if type(vjp_order) is not int or vjp_order < 0:
             raise ArgumentError("vjp_order must be an integer from 0 up.", received=repr(vjp_order))
+        if check_format(format or self.format) == "stablehlo":
+            if vjp_order:
+                what = "A module of StableHLO has no derivative of its own; vjp_order must be 0."
+                raise ArgumentError(what, received=repr(vjp_order), fix="exported.vjp().mlir_module()")
+            return bytearray(self.mlir_module().encode())
         derivative = bytes(self.vjp().serialize(vjp_order - 1)) if vjp_order else None
         content = Content(
             self.fun_name,
@@ -377,6 +429,7 @@ def export(
     *,
     platforms: Sequence[str] | None = None,
     disabled_checks: Sequence[DisabledSafetyCheck] = (),
+    format: str = "weft",
     _override_lowering_rules: Sequence[tuple[Any, Any]] | None = None,
 ) -> Callable[..., Exported]:
     """Return a function that exports a jitted function for the types of its arguments, which may be
@@ -384,6 +437,8 @@ def export(
 
     Sizes may be symbolic (`symbolic_shape`): the export can then be called with any sizes that fit. `platforms` are
     the platforms of calls, `"cpu"` and `"cuda"`; by default both, since the text of a program does not depend on it.
+    `format` is what `serialize` writes: `"weft"`, a file that `deserialize` reads, or `"stablehlo"`, the text of a
+    module for other compilers.
 
     >>> import weft, weft.numpy as np
     >>> from weft import export
@@ -411,10 +466,12 @@ def export(
     names = PLATFORMS if platforms is None else tuple(target_name(p) if isinstance(p, str) else p for p in platforms)
     if not names or any(not isinstance(p, str) for p in names):
         raise ArgumentError("platforms must be names of platforms.", received=repr(platforms), fix=f"{list(PLATFORMS)}")
+    check_format(format)
 
     def export_for(*args: Any, **kwargs: Any) -> Exported:
         check_scopes(fun_jit, args, kwargs)
-        return export_trace(fun_jit.trace(*args, **kwargs), names, tuple(disabled_checks))
+        exported = export_trace(fun_jit.trace(*args, **kwargs), names, tuple(disabled_checks))
+        return exported if format == exported.format else replace(exported, format=format)
 
     return export_for
 
@@ -423,6 +480,13 @@ def check_scopes(function: Any, args: Any, kwargs: Any) -> None:
     """Raise an error unless the symbolic sizes of arguments were declared in one scope."""
     name = getattr(function, "__name__", type(function).__name__)
     check_single_scope(name, _get_symbolic_shapes((args, kwargs)))
+
+
+def check_format(format: str) -> str:
+    """Return the name of a format; raise for an unknown one."""
+    if format not in FORMATS:
+        raise ArgumentError("format must be 'weft' or 'stablehlo'.", received=repr(format), at=user_line())
+    return format
 
 
 def _get_symbolic_shapes(args_kwargs: Any) -> dict[str, Sequence[Any]]:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from weft.base.dataclass import dataclass
 from weft.compiler.passes.choose_platform import choose_platform
 from weft.compiler.passes.decompose import with_definitions
 from weft.compiler.passes.drop_dead import drop_dead
@@ -32,6 +33,16 @@ from weft.ir.jaxpr import Equation, Jaxpr
 # The version of StableHLO whose operations are the newest ones used (`tan`, batching dimensions of gather).
 VERSION = "1.7.0"
 FAMILIES = (collectives, contraction, control, elementwise, indexing, linalg, movement, reduction, sorting, windows)
+
+
+@dataclass(frozen=True)
+class Module:
+    """Module of StableHLO; `str` returns its text."""
+
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
 
 
 class Platform(NamedTuple):
@@ -76,7 +87,7 @@ def emit(
     )
     types = ", ".join(x.type for x in results)
     names = ", ".join(x.name for x in results)
-    module = re.sub(r"\W", "_", jaxpr.name) or "program"
+    module = "jit_" + re.sub(r"\W", "_", jaxpr.name or "program")
     attributes = f"mhlo.num_partitions = {num_partitions} : i32, mhlo.num_replicas = 1 : i32"
     return "\n".join(
         [
@@ -91,6 +102,18 @@ def emit(
             "",
         ]
     )
+
+
+def match_donated(jaxpr: Jaxpr, donated: Sequence[bool]) -> list[int | None]:
+    """Return for each argument the result that takes its memory: the first free one of its type, if it is donated."""
+    free: dict[tuple[tuple[int, ...], Any], list[int]] = {}
+    for i, atom in enumerate(jaxpr.outvars):
+        free.setdefault(argument_type(atom.aval), []).append(i)
+    found: list[int | None] = []
+    for var, flag in zip(jaxpr.invars, donated, strict=True):
+        same = free.get(argument_type(var.aval)) if flag else None
+        found.append(same.pop(0) if same else None)
+    return found
 
 
 def argument_type(aval: Any) -> tuple[tuple[int, ...], Any]:
