@@ -2,13 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
 from weft.base import dtypes
+from weft.compiler.target.stablehlo import factorizations, jacobi
 from weft.compiler.target.stablehlo.emitter import Emitter, Site, rule
 from weft.compiler.target.stablehlo.types import boolean, int64_array
 from weft.compiler.target.stablehlo.writer import Value
 from weft.primitives.linalg.fft import FftType
+
+
+# Definitions of operations that StableHLO has not, in terms of others.
+DEFINITIONS: dict[str, Callable[..., Any]] = {
+    "eigh": jacobi.eigh,
+    "geqrf": factorizations.geqrf,
+    "hessenberg": factorizations.hessenberg,
+    "linear_solve": factorizations.linear_solve,
+    "lu": factorizations.lu,
+    "lu_pivots_to_permutation": factorizations.lu_pivots_to_permutation,
+    "qr": factorizations.qr,
+    "svd": jacobi.svd,
+    "tridiagonal": factorizations.tridiagonal,
+    "tridiagonal_solve": factorizations.tridiagonal_solve,
+}
 
 
 def triangle(e: Emitter, x: Value, lower: bool) -> Value:

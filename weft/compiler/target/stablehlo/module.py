@@ -29,6 +29,7 @@ from weft.compiler.target.stablehlo.movement import join_key_data, split_key_dat
 from weft.compiler.target.stablehlo.types import UINT32
 from weft.compiler.target.stablehlo.writer import Value
 from weft.ir.jaxpr import Equation, Jaxpr
+from weft.ir.registry import is_builtin
 
 # The version of StableHLO whose operations are the newest ones used (`tan`, batching dimensions of gather).
 VERSION = "1.7.0"
@@ -146,4 +147,7 @@ def define(jaxpr: Jaxpr) -> Jaxpr:
 
 def definition(equation: Equation) -> Any:
     """Return the definition of an equation that has no rule."""
-    return None if has_rule(equation) else equation.primitive.define(equation)
+    if has_rule(equation):
+        return None
+    own = linalg.DEFINITIONS.get(equation.primitive.name) if is_builtin(equation.primitive) else None
+    return own or equation.primitive.define(equation)
