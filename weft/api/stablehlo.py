@@ -28,15 +28,15 @@ def lower_to_stablehlo(traced: Any, platform: str | None = None) -> stablehlo.Mo
     platform = target_name(default_device().platform) if platform is None else platform
     flags = [i in traced.donate_argnums for i in range(len(traced._in_types))]
     with traced._settings():
-        program = traced._partitioned()
-    if program is None:
+        partitioned = traced._partitioned()
+    if partitioned is None:
         return _module(traced.jaxpr, flags, {}, platform)
-    mesh = (*program.in_shardings, *program.out_shardings)[0].mesh
-    captured = len(program.jaxpr.invars) - len(flags)
-    return _module(program.jaxpr, [False] * captured + flags, dict(mesh.shape), platform)
+    mesh = (*partitioned.in_shardings, *partitioned.out_shardings)[0].mesh
+    captured = len(partitioned.jaxpr.invars) - len(flags)
+    return _module(partitioned.jaxpr, [False] * captured + flags, dict(mesh.shape), platform)
 
 
 def _module(jaxpr: Any, donated: list[bool], axes: dict[Any, int], platform: str) -> stablehlo.Module:
-    aliases = stablehlo.match_donated(jaxpr, donated)
+    aliases = stablehlo.donation_aliases(jaxpr, donated)
     count = math.prod(axes.values())
     return stablehlo.Module(stablehlo.emit(jaxpr, donated=aliases, num_partitions=count, axes=axes, platform=platform))

@@ -211,8 +211,8 @@ class Exported:
     # -- files -------------------------------------------------------------------------------------------------------
 
     def serialize(self, vjp_order: int = 0, *, format: str | None = None) -> bytearray:
-        """Serialize the export to bytes. `deserialize` reads those of Weft's format, also in another process, on another
-        machine, or with a later version of Weft.
+        """Serialize the export to bytes. `deserialize` reads those of Weft's format, also in another process, on
+        another machine, or with a later version of Weft.
 
         Args:
             vjp_order: up to which order the file has derivatives in reverse mode.

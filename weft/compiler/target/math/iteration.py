@@ -6,9 +6,10 @@ a limit, because inactive lanes may hold anything.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 
-from weft.compiler.target.llvm import Parameter, ptr, void
+from weft.compiler.target.llvm import Function, Parameter, ptr, void
 from weft.compiler.target.math.term import Term
 
 # Result of an iteration: whether each lane is done, and the values for the next iteration.
@@ -19,21 +20,27 @@ def call_in_double(name: str, body: Callable[..., Term], *operands: Term) -> Ter
     """Compute `body` on the operands in float64, as a call; float32 results are rounded once."""
     f = operands[0].function
     wide = [x.long() if x.bits == 32 else x for x in operands]
+    call = f.call_in_double if hasattr(f, "call_in_double") else functools.partial(call_by_memory, f)
+    found = call(name, body, wide)
+    return found.short() if operands[0].bits == 32 else found
+
+
+def call_by_memory(f: Function, name: str, body: Callable[..., Term], wide: Sequence[Term]) -> Term:
+    """Compute `body` in a function of LLVM: operands and the result are passed in memory."""
     kind = wide[0].type
     full = f"weft.{name}.{kind.count}"
     if full not in f.module.functions:
-        parameters = [Parameter(f"x{n}", ptr) for n in range(len(operands))]
+        parameters = [Parameter(f"x{n}", ptr) for n in range(len(wide))]
         helper = f.module.function(full, void, [*parameters, Parameter("y", ptr)], linkage="internal")
         *addresses, result = helper.arguments
         value = body(*(Term(helper, helper.load(kind, address, 8)) for address in addresses))
         helper.store(value.value, result, 8)
         helper.ret()
-    rooms = [f.alloca(kind) for _ in range(len(operands) + 1)]
+    rooms = [f.alloca(kind) for _ in range(len(wide) + 1)]
     for x, room in zip(wide, rooms, strict=False):
         f.store(x.value, room, 8)
     f.call(full, void, *rooms)
-    found = Term(f, f.load(kind, rooms[-1], 8))
-    return found.short() if operands[0].bits == 32 else found
+    return Term(f, f.load(kind, rooms[-1], 8))
 
 
 def repeat(active: Term, start: Sequence[Term], body: Callable[..., Iteration], limit: int) -> list[Term]:

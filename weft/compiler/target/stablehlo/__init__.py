@@ -6,4 +6,4 @@ of primitives. A primitive without a rule is replaced by its definition.
 
 from __future__ import annotations
 
-from weft.compiler.target.stablehlo.module import Module as Module, emit as emit, match_donated as match_donated
+from weft.compiler.target.stablehlo.module import Module as Module, donation_aliases as donation_aliases, emit as emit

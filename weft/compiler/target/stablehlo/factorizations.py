@@ -31,13 +31,13 @@ from weft.compiler.target.stablehlo.loops import (
 from weft.ir.primitive import lookup
 from weft.primitives.elementwise.arithmetic import abs as abs_
 from weft.primitives.elementwise.exponential import sqrt
+from weft.primitives.elementwise.scalar import is_complex
 from weft.primitives.linalg.matrix import (
     as_dtype,
     conjugate,
     diagonal,
     flip,
     hermitian_from,
-    is_complex,
     part,
     real_part,
     resize,

@@ -54,11 +54,11 @@ def rotate(x: Any, c: Any, s: Any) -> Any:
     """Rotate the pairs of columns of a matrix."""
     half = x.shape[1] // 2
     first, second = part(x, (0, half), -1), part(x, (half, 2 * half), -1)
-    c, s = (rows_of(v, first.shape) for v in (as_dtype(c, x.dtype), s))
+    c, s = (broadcast_rows(v, first.shape) for v in (as_dtype(c, x.dtype), s))
     return concatenate(c * first - conjugate(s) * second, s * first + c * second, dimension=1)
 
 
-def rows_of(vector: Any, shape: Any) -> Any:
+def broadcast_rows(vector: Any, shape: Any) -> Any:
     """Broadcast a vector with an element for each column of a matrix."""
     return lookup("broadcast_in_dim")(vector, shape=tuple(shape), broadcast_dimensions=(1,))
 
@@ -83,7 +83,7 @@ def is_rest_large(rest: Any, total: Any, size: int) -> Any:
     return rest > total * (float(np.finfo(total.dtype).eps) ** 2 * size)
 
 
-# ---------------------------------------------------------------------------------------------------------- eigenvectors
+# -------------------------------------------------------------------------------------------------------- eigenvectors
 
 
 def eigh(
@@ -92,7 +92,10 @@ def eigh(
     """Define `eigh` by rotations of rows and columns."""
     start, end = subset_by_index or (0, x.shape[-1])
     if 0 in x.shape:
-        return [x, lookup("broadcast_in_dim")(np.zeros((), real_part(x).dtype), shape=x.shape[:-1], broadcast_dimensions=())]
+        return [
+            x,
+            lookup("broadcast_in_dim")(np.zeros((), real_part(x).dtype), shape=x.shape[:-1], broadcast_dimensions=()),
+        ]
     vectors, values = for_each(_eigh, (2,), hermitian_from(x, lower))
     return [part(vectors, (start, end), -1), part(values, (start, end), -1)]
 
@@ -102,7 +105,7 @@ def _eigh(x: Any) -> list[Any]:
     wide = even(size)
     half = wide // 2
 
-    def turn(_: Any, a: Any, vectors: Any) -> list[Any]:
+    def round_(_: Any, a: Any, vectors: Any) -> list[Any]:
         values = real_part(diagonal(a))
         corner = part(part(a, (0, half), -2), (half, wide), -1)
         c, s = rotations(part(values, (0, half), -1), diagonal(corner), part(values, (half, wide), -1))
@@ -110,17 +113,17 @@ def _eigh(x: Any) -> list[Any]:
         return [next_partners(flip(next_partners(flip(adjoint(a))))), next_partners(rotate(vectors, c, s))]
 
     def sweep(count: Any, a: Any, vectors: Any) -> list[Any]:
-        a, vectors = iterate(max(wide - 1, 1), turn, a, vectors)
+        a, vectors = iterate(max(wide - 1, 1), round_, a, vectors)
         return [count + np.int32(1), a, vectors]
 
-    def unfinished(count: Any, a: Any, vectors: Any) -> Any:
+    def continues(count: Any, a: Any, vectors: Any) -> Any:
         squares = real_part(a * conjugate(a))
         total = reduce_sum(squares, axes=(0, 1))
         rest = reduce_sum(squares - only_diagonal(squares), axes=(0, 1))
         return (count < np.int32(SWEEPS)) & is_rest_large(rest, total, wide)
 
     start = [np.zeros((), np.int32), resize(x, wide, wide), identity((wide, wide), x.dtype)]
-    _, a, vectors = iterate_while(unfinished, sweep, *start)
+    _, a, vectors = iterate_while(continues, sweep, *start)
     values = part(real_part(diagonal(a)), (0, size), -1)
     index = lookup("iota")(dtype=INT32, shape=(size,), dimension=0)
     # All that is not finite makes everything nan.
@@ -130,7 +133,7 @@ def _eigh(x: Any) -> list[Any]:
     return [where(known, vectors, np.nan), where(known, ordered, np.nan)]
 
 
-# ------------------------------------------------------------------------------------------------------ singular vectors
+# ---------------------------------------------------------------------------------------------------- singular vectors
 
 
 def svd(
@@ -143,7 +146,9 @@ def svd(
     if 0 in x.shape:
         values = fill(np.zeros((), real_part(x).dtype), (*lead, end - start))
         left, right = (rows, columns) if full_matrices else (end - start, end - start)
-        return [values, identity((*lead, rows, left), x.dtype), identity((*lead, right, columns), x.dtype)][: 1 + 2 * compute_uv]
+        return [values, identity((*lead, rows, left), x.dtype), identity((*lead, right, columns), x.dtype)][
+            : 1 + 2 * compute_uv
+        ]
     tall = rows >= columns
     s, u, v = for_each(_svd if not full_matrices else _full_svd, (2,), x if tall else adjoint(x))
     left, right = (u, adjoint(v)) if tall else (v, adjoint(u))
@@ -166,7 +171,7 @@ def _svd(x: Any, full: bool = False) -> list[Any]:
     wide = even(columns)
     half = wide // 2
 
-    def turn(_: Any, a: Any, vectors: Any) -> list[Any]:
+    def round_(_: Any, a: Any, vectors: Any) -> list[Any]:
         first, second = part(a, (0, half), -1), part(a, (half, wide), -1)
         product = reduce_sum(conjugate(first) * second, axes=(0,))
         c, s = rotations(square_size(first), product, square_size(second))
@@ -174,17 +179,17 @@ def _svd(x: Any, full: bool = False) -> list[Any]:
 
     def sweep(count: Any, a: Any, vectors: Any, rest: Any) -> list[Any]:
         before = a
-        a, vectors = iterate(max(wide - 1, 1), turn, a, vectors)
+        a, vectors = iterate(max(wide - 1, 1), round_, a, vectors)
         change = a - before
         return [count + np.int32(1), a, vectors, reduce_sum(real_part(change * conjugate(change)), axes=(0, 1))]
 
-    def unfinished(count: Any, a: Any, vectors: Any, rest: Any) -> Any:
+    def continues(count: Any, a: Any, vectors: Any, rest: Any) -> Any:
         total = reduce_sum(real_part(a * conjugate(a)), axes=(0, 1))
         return (count < np.int32(SWEEPS)) & is_rest_large(rest, total, wide)
 
     infinite = np.asarray(np.inf, real_part(x).dtype)
     start = [np.zeros((), np.int32), resize(x, rows, wide), identity((wide, wide), x.dtype), infinite]
-    _, a, vectors, _ = iterate_while(unfinished, sweep, *start)
+    _, a, vectors, _ = iterate_while(continues, sweep, *start)
     a, vectors = part(a, (0, columns), -1), part(part(vectors, (0, columns), -2), (0, columns), -1)
     sizes = sqrt(square_size(a))
     index = lookup("iota")(dtype=INT32, shape=(columns,), dimension=0)
@@ -195,8 +200,7 @@ def _svd(x: Any, full: bool = False) -> list[Any]:
     u, r = qr(a, pivoting=False, full_matrices=full)
     phases = sign(diagonal(r))
     phases = where(phases == 0, 1, phases)
-    turned = part(u, (0, columns), -1) * rows_of(phases, (rows, columns))
-    u = concatenate(turned, part(u, (columns, u.shape[1]), -1), dimension=1) if u.shape[1] > columns else turned
+    rotated = part(u, (0, columns), -1) * broadcast_rows(phases, (rows, columns))
+    u = concatenate(rotated, part(u, (columns, u.shape[1]), -1), dimension=1) if u.shape[1] > columns else rotated
     known = reduce_sum(real_part(x * conjugate(x)), axes=(0, 1)) * 0 == 0
     return [where(known, y, np.nan) for y in (values, u, vectors)]
-

@@ -14,7 +14,6 @@ from weft.compiler.target.stablehlo.types import boolean, int64_array
 from weft.compiler.target.stablehlo.writer import Value
 from weft.primitives.linalg.fft import FftType
 
-
 # Definitions of operations that StableHLO has not, in terms of others.
 DEFINITIONS: dict[str, Callable[..., Any]] = {
     "eigh": jacobi.eigh,

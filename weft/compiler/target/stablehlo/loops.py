@@ -54,9 +54,7 @@ def iterate(count: int, body: Callable[..., Sequence[Any]], *carry: Any) -> list
     return list(repeat(np.asarray(count, np.int32), *carry, jaxpr=jaxpr, nconsts=0, reverse=False))
 
 
-def iterate_while(
-    condition: Callable[..., Any], body: Callable[..., Sequence[Any]], *carry: Any
-) -> list[Any]:
+def iterate_while(condition: Callable[..., Any], body: Callable[..., Sequence[Any]], *carry: Any) -> list[Any]:
     """Apply `body(*carry)` while `condition(*carry)` holds, and return the last carry."""
     types = [get_aval(x).strong() for x in carry]
     holds = stage_subjaxpr(lambda *values: [condition(*values)], types, name="condition")

@@ -22,6 +22,7 @@ from weft.compiler.target.stablehlo import (
     movement,
     reduction,
     sorting,
+    special,
     windows,
 )
 from weft.compiler.target.stablehlo.emitter import Emitter, Parts, count_key_data, has_rule, part_types, static_shape
@@ -33,7 +34,19 @@ from weft.ir.registry import is_builtin
 
 # The version of StableHLO whose operations are the newest ones used (`tan`, batching dimensions of gather).
 VERSION = "1.7.0"
-FAMILIES = (collectives, contraction, control, elementwise, indexing, linalg, movement, reduction, sorting, windows)
+FAMILIES = (
+    collectives,
+    contraction,
+    control,
+    elementwise,
+    indexing,
+    linalg,
+    movement,
+    reduction,
+    sorting,
+    special,
+    windows,
+)
 
 
 @dataclass(frozen=True)
@@ -105,7 +118,7 @@ def emit(
     )
 
 
-def match_donated(jaxpr: Jaxpr, donated: Sequence[bool]) -> list[int | None]:
+def donation_aliases(jaxpr: Jaxpr, donated: Sequence[bool]) -> list[int | None]:
     """Return for each argument the result that takes its memory: the first free one of its type, if it is donated."""
     free: dict[tuple[tuple[int, ...], Any], list[int]] = {}
     for i, atom in enumerate(jaxpr.outvars):

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from weft.base import dtypes
-from weft.compiler.target.stablehlo.elementwise import computing_dtype, convert, lexicographic
+from weft.compiler.target.stablehlo.elementwise import Scalars, computing_dtype, convert, lexicographic
 from weft.compiler.target.stablehlo.emitter import Emitter, Parts, Site, flatten, part_rule, rule
 from weft.compiler.target.stablehlo.indexing import combine_region
 from weft.compiler.target.stablehlo.types import BOOL, int64_array, pairs
@@ -125,6 +125,23 @@ def running(e: Emitter, site: Site, x: Value) -> Value:
     value = convert(e, x, wide)
     region = combine_region(e, name, wide)
     return convert(e, windows(e, [value], [start], [(x.shape, wide)], region, params)[0], x.dtype)
+
+
+@rule("cumlogsumexp")
+def running_log_sum(e: Emitter, site: Site, x: Value) -> Value:
+    """Write running logarithms of sums by the operation's own combination of two elements."""
+    operation: Any = site.primitive
+    axis, wide = site.params["axis"], dtypes.accumulation_dtype(x.dtype)
+    if 0 in x.shape:
+        return x
+    lengths = x.shape[axis]
+    window = [lengths if d == axis else 1 for d in range(len(x.shape))]
+    ends = (0, lengths - 1) if site.params["reverse"] else (lengths - 1, 0)
+    padding = [ends if d == axis else (0, 0) for d in range(len(x.shape))]
+    start = e.scalar(operation.neutral(wide), wide)
+    region = e.region([((), wide)] * 2, lambda pair: [operation.emit(Scalars(e), *pair)])
+    params = {"window_dimensions": window, "padding": padding}
+    return convert(e, windows(e, [convert(e, x, wide)], [start], [(x.shape, wide)], region, params)[0], x.dtype)
 
 
 def neutral(name: str, dtype: Any) -> np.ndarray:

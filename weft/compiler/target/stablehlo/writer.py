@@ -29,6 +29,15 @@ class Value:
 Region = str
 
 
+class Block:
+    """Region that is being written: its arguments, and its results and text when it ends."""
+
+    def __init__(self, arguments: list[Value]) -> None:
+        self.arguments = arguments
+        self.results: Sequence[Value] = ()
+        self.text: Region = ""
+
+
 class Writer:
     """Operations of one function, in order. Constants are shared within a region."""
 
@@ -40,6 +49,7 @@ class Writer:
         self._constants: dict[Any, Value] = {}
         # Functions of the module besides the main one: their text, and their names and result types by key.
         self.functions: list[str] = []
+        self._symbols = 0
         self._functions: dict[Any, tuple[str, list[tuple[Shape, Any]]]] = {}
 
     # -- operations ------------------------------------------------------------------------------------------------
@@ -181,7 +191,8 @@ class Writer:
     def _function(
         self, name: str, operands: Sequence[Value], build: Callable[[list[Value]], Sequence[Value]]
     ) -> tuple[str, list[tuple[Shape, Any]]]:
-        symbol, depth = f"{name}_{len(self._functions)}", self._depth
+        self._symbols += 1
+        symbol, depth = f"{name}_{self._symbols}", self._depth
         self._depth = 1
         with self._inside() as lines:
             arguments = [self.new(x.shape, x.dtype) for x in operands]
@@ -197,14 +208,21 @@ class Writer:
 
     def region(self, types: Sequence[tuple[Shape, Any]], build: Callable[[list[Value]], Sequence[Value]]) -> Region:
         """Return the text of a region with arguments of these types; `build` writes it and returns its results."""
+        with self.block(types) as block:
+            block.results = build(block.arguments)
+        return block.text
+
+    @contextmanager
+    def block(self, types: Sequence[tuple[Shape, Any]]) -> Iterator[Block]:
+        """Write a region: the code of the `with` statement, which sets the results."""
         with self._inside() as lines:
-            arguments = [self.new(shape, dtype) for shape, dtype in types]
-            results = build(arguments)
-            names, kinds = (", ".join(each) for each in ([r.name for r in results], [r.type for r in results]))
-            self.line(f'"stablehlo.return"({names}) : ({kinds}) -> ()')
+            block = Block([self.new(shape, dtype) for shape, dtype in types])
+            yield block
+            names, kinds = ([r.name for r in block.results], [r.type for r in block.results])
+            self.line(f'"stablehlo.return"({", ".join(names)}) : ({", ".join(kinds)}) -> ()')
         edge = "  " * self._depth
-        head = f"{edge}^bb0({', '.join(map(repr, arguments))}):\n" if arguments else ""
-        return "{\n" + head + "\n".join(lines) + f"\n{edge}}}"
+        head = f"{edge}^bb0({', '.join(map(repr, block.arguments))}):\n" if block.arguments else ""
+        block.text = "{\n" + head + "\n".join(lines) + f"\n{edge}}}"
 
     @contextmanager
     def _inside(self) -> Iterator[list[str]]:
