@@ -14,7 +14,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, NamedTuple
 
@@ -26,6 +26,10 @@ from weft.base.errors import (
     ProcessFailureError,
     ProgramMismatchError,
 )
+from weft.base.joining.client import COURTESY, Joining, Place
+from weft.base.joining.coordinator import Coordinator
+from weft.base.joining.environment import find_start
+from weft.base.joining.wire import parse_address
 from weft.base.publish import publish as _publish
 from weft.base.settings import num_cpu_devices
 from weft.runtime import device as _device
@@ -38,6 +42,8 @@ from weft.runtime.processes.window import with_windows as _with_windows
 
 # Seconds within which a process ends after a failure.
 _DEADLINE = 5
+# Seconds that process 0, which answers PMI, waits for the others to exit.
+_COURTESY = 1.0
 
 
 class _Settings(NamedTuple):
@@ -53,6 +59,7 @@ class _Settings(NamedTuple):
 
 _settings = _Settings()
 _error: str | None = None  # the error that ends this process
+_coordinator: Coordinator | None = None  # that of process 0, which MPI needs until it is finalized
 
 
 def initialize(
@@ -70,21 +77,25 @@ def initialize(
 ) -> None:
     """Join the other processes of a job: `weft.devices()` are those of all processes from now on.
 
-    All processes call it, before they use devices. A launcher of MPI must have started them; `num_processes` and
-    `process_id` are compared with its values. A process without a launcher is alone. By default processes that see the
-    same GPUs divide them, in the order of their ranks.
+    All processes call it, before they use devices. Arguments that are left out are found as a launcher or a scheduler
+    says them: `weft.launch`, MPI (mpiexec), torchrun (`RANK`, `WORLD_SIZE`, `MASTER_ADDR`, `MASTER_PORT`), Slurm,
+    indexed jobs of Kubernetes, or `JAX_COORDINATOR_ADDRESS`, `JAX_NUM_PROCESSES` and `JAX_PROCESS_ID`. A process that
+    none of them started is alone. By default processes that see the same GPUs divide them, in the order of their ranks.
 
     Args:
-        coordinator_address: accepted for compatibility; MPI connects the processes.
-        num_processes, process_id: compared with the values of the launcher.
+        coordinator_address: "host:port" at which process 0 listens and all others find it.
+        num_processes, process_id: the number of processes, and the index of this one.
         local_device_ids: the indices of the GPUs of this host that the process uses, among those that it sees; and
             those of its CPU devices, if it has several.
-        cluster_detection_method: accepted for compatibility.
-        initialization_timeout: seconds until all processes must have joined.
+        cluster_detection_method: the only launcher or scheduler whose variables are read: "weft", "mpi", "jax",
+            "torch", "slurm", "k8s", "ompi" or "mpi4py"; "deactivate" reads none.
+        initialization_timeout: seconds until all processes must have joined. The error names those that have not.
         heartbeat_timeout_seconds: seconds after which a silent process counts as dead.
         shutdown_timeout_seconds: seconds that a process that ends waits for the others.
-        coordinator_bind_address: the address at which process 0 listens, by default all its addresses.
+        coordinator_bind_address: the address of its host at which process 0 listens, by default all of them.
         slice_index, partition_index: accepted for compatibility.
+
+    If the variable `WEFT_JOB_TOKEN` is set, only processes that have the same value can join.
 
     >>> import weft
     >>> weft.process_count()
@@ -98,29 +109,82 @@ def initialize(
             "weft.distributed.initialize must be called before devices are used: right after `import weft`, before "
             "weft.devices(), meshes and jitted functions."
         )
-    transport = _transport(num_processes, process_id)
-    ids = _local_ids(local_device_ids)
     _settings = _Settings(
-        _local_count(ids),
+        _local_count(ids := _local_ids(local_device_ids)),
         ids,
         initialization_timeout,
         heartbeat_timeout_seconds,
         shutdown_timeout_seconds,
         coordinator_bind_address,
     )
-    _join(transport)
+    bind, method = coordinator_bind_address or os.environ.get("JAX_COORDINATOR_BIND_ADDRESS"), cluster_detection_method
+    start = find_start(os.environ, coordinator_address, num_processes, process_id, method, bind)
+    if start.place is not None and not (start.by_mpi and _is_of_its_launcher()):
+        _join_at(start.place)
+    else:
+        transport = _mpi.MpiTransport(seconds=initialization_timeout) if start.by_mpi else OneProcess()
+        _check_place(transport, start.rank, start.size, start.variables)
+        _join(transport)
     _remember_errors()
     atexit.register(shutdown)
 
 
-def _join(transport: Transport) -> None:
+def _is_of_its_launcher() -> bool:
+    """Return whether the MPI of this process is that of the launcher that started it, so that it joins by itself."""
+    by_open_mpi = any(name in os.environ for name in ("OMPI_COMM_WORLD_SIZE", "PMIX_RANK"))
+    has_pmi = any(name in os.environ for name in ("PMI_FD", "PMI_PORT"))
+    return has_pmi or _mpi.is_open_mpi() == by_open_mpi
+
+
+def _join_at(place: Place) -> None:
+    """Join the other processes at the address of their coordinator."""
+    global _coordinator
+    if _mpi.is_open_mpi():
+        raise ArgumentError(
+            "MPICH must be the MPI of processes that join at an address: Open MPI joins below its own launcher only.",
+            received=_mpi.library_name(),
+            fix=f"mpiexec -n {place.size} python train.py, or pip install mpich in an environment without Open MPI",
+        )
+    deadline = time.monotonic() + _settings.initialization_timeout
+    joining = Joining(place, _where_is_this(), _settings.initialization_timeout)
+    try:
+        joining.wait_for_all()
+        _mpi.use_pmi(joining.open_pmi(), place.rank, place.size)
+        # The coordinator names those that are late, a moment after the deadline.
+        left = max(deadline - time.monotonic(), 0.1) + COURTESY
+        transport = _mpi.MpiTransport(seconds=left, check=joining.check)
+        _check_place(transport, place.rank, place.size, {})
+        _join(transport, joining)
+    except BaseException:
+        joining.close()
+        raise
+    joining.finish()
+    _coordinator = joining.coordinator
+
+
+def _check_place(transport: Transport, rank: int | None, size: int | None, variables: Mapping[str, str]) -> None:
+    """Raise ArgumentError if MPI has found other processes than those that were started."""
+    if size not in (None, transport.size) or rank not in (None, transport.rank):
+        raise ArgumentError(
+            f"MPI must join the {size} processes that were started; it has joined {transport.size}.",
+            received=", ".join([transport.name, *(f"{name}={value}" for name, value in variables.items())]),
+            fix=(
+                "call weft.distributed.initialize before mpi4py.MPI is imported",
+                "use the mpiexec of the MPI that mpi4py uses; or python -m weft.launch, or srun --mpi=none",
+            ),
+        )
+
+
+def _join(transport: Transport, joining: Joining | None = None) -> None:
     """Join the processes of a transport; all of them call it together."""
     world = _world.World(transport)
     world.deadline = deadline = time.monotonic() + _settings.initialization_timeout
+    if joining is not None:
+        world.check_joining = joining.check
     transport = _with_windows(transport, lambda data: world.all_gather(data, doing="initialize"))
     listener, address = None, json.dumps(["", 0, ""])
     if transport.rank == 0 and transport.size > 1:
-        listener, address = Control.listen(_settings.bind_address)
+        listener, address = Control.listen(_bind_host(), joining.own_address if joining is not None else None)
     from_here = {"devices": _settings.devices, "address": address, "where": _where_is_this()}
     from_here |= {"agree": _versions(transport), "identity": _identify_process()}
     told = [json.loads(t) for t in world.all_gather(json.dumps(from_here).encode(), doing="initialize")]
@@ -204,35 +268,20 @@ def shutdown() -> None:
     if everybody:
         with _no_longer_than(_DEADLINE):
             world.transport.close()
+    if _coordinator is not None:
+        _coordinator.dismiss_all(_COURTESY if everybody else 0.0)
 
 
-def _transport(num_processes: int | None, process_id: int | None) -> Transport:
-    """Return the transport between the processes that were launched together."""
-    transport: Transport
-    if _mpi.is_launched():
-        transport = _mpi.MpiTransport()
-    elif num_processes in (None, 1):
-        transport = OneProcess()
-    else:
-        script = sys.argv[0] or "train.py"
-        raise ArgumentError(
-            "A process needs a launcher to find the others; this one has none.",
-            received=f"num_processes={num_processes}",
-            fix=f"python -m weft.launch -n {num_processes} {script}   (or mpiexec or srun)",
-        )
-    for name, said, known in (
-        ("num_processes", num_processes, transport.size),
-        ("process_id", process_id, transport.rank),
-    ):
-        if said is not None and said != known:
-            raise ArgumentError(
-                f"{name} must be the launcher's, or left out.", received=f"{name}={said}, and {known} by the launcher"
-            )
-    return transport
+def _bind_host() -> str | None:
+    """Return the address of this host that `coordinator_bind_address` names, without its port."""
+    bind = _settings.bind_address
+    return None if bind is None else parse_address(bind, 0).host
 
 
 def _local_ids(local_device_ids: Any) -> tuple[int, ...] | None:
     """Check `local_device_ids`; return the indices of the devices that this process uses, or None for all."""
+    if local_device_ids is None and (text := os.environ.get("JAX_LOCAL_DEVICE_IDS")):
+        local_device_ids = [int(i) if i.strip().isdecimal() else i for i in text.split(",")]
     if local_device_ids is None:
         return None
     ids = (local_device_ids,) if isinstance(local_device_ids, int) else tuple(local_device_ids)

@@ -32,6 +32,12 @@ def is_open_mpi() -> bool:
     return launcher is not None and "--with-ft" in launch.command(launcher, 1, [])
 
 
+needs_mpich = pytest.mark.skipif(
+    is_open_mpi() or importlib.util.find_spec("mpi4py") is None,
+    reason="needs MPICH and mpi4py: pip install 'weft-jit[mpi]'; Open MPI joins below its own launcher",
+)
+
+
 class Finished(NamedTuple):
     """Result of a launch: its code, its output, and the time of its end (`time.time`)."""
 

@@ -28,12 +28,6 @@ def test_together(count: int, tmp_path: pathlib.Path) -> None:
     assert sorted(p.name for p in tmp_path.glob("* of *")) == [f"{r} of {count}" for r in range(count)]
 
 
-def test_without_a_launcher_the_error_says_how_to_start() -> None:
-    code = "import weft; weft.distributed.initialize('localhost:1234', num_processes=4, process_id=0)"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert "python -m weft.launch -n 4" in done.stderr, done.stderr
-
-
 def test_initialize_comes_before_devices() -> None:
     weft.devices()
     with pytest.raises(RuntimeError, match="must be called before devices are used"):

@@ -23,6 +23,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from weft.base.errors import ProcessFailureError
+from weft.base.joining import wire
 from weft.base.settings import config
 from weft.runtime.processes import judging
 from weft.runtime.processes.fence import Fence
@@ -112,10 +113,13 @@ class Control:
     # -- start and end ---------------------------------------------------------------------------------------------
 
     @staticmethod
-    def listen(bind: str | None) -> tuple[socket.socket, str]:
-        """Return a listening socket for the other processes, and its address and secret as text."""
-        listener = socket.create_server((bind or "", 0), backlog=1024)
-        host = bind or reachable_address()
+    def listen(bind: str | None, reachable: str | None = None) -> tuple[socket.socket, str]:
+        """Return a listening socket for the other processes, and its address and secret as text.
+
+        It is at the address `bind` of this host, by default at all. `reachable` is an address that the others reach.
+        """
+        listener = wire.listen(bind or "", 0)
+        host = bind or reachable or reachable_address()
         return listener, json.dumps([host, listener.getsockname()[1], secrets.token_hex(16)])
 
     def start(self, address: str, deadline: float) -> None:

@@ -44,6 +44,7 @@ class World:
         self.ends: list[Callable[[], None]] = []  # functions that wait for the work of this process before it ends
         self.orders: dict[tuple[int, ...], Order] = {}  # by the ranks of processes with asynchronous work
         self.deadline: float | None = None  # deadline for all to join, by the monotonic clock
+        self.check_joining: Callable[[], object] = bool  # raises if another process fails while they join
 
     # -- waiting ---------------------------------------------------------------------------------------------------
 
@@ -117,6 +118,7 @@ class World:
         """Raise if a process is known to have died or diverged."""
         if self.control is not None and self.control.verdict is not None:
             self.control.verdict.raise_()
+        self.check_joining()
 
     def _diagnose(self, error: str, doing: str, lost: Sequence[int] | None) -> None:
         """Give the control thread time to find out why a message failed; less if the transport knows it."""
