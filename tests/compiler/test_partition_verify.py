@@ -14,9 +14,9 @@ import weft.numpy as np
 from tests.compiler.host import partition
 from weft.base.errors import InternalError
 from weft.base.settings import enable_checks
-from weft.compiler.partition import partition as module
+from weft.compiler.partition import bodies as module
+from weft.compiler.partition.bodies import BodyPartitioner
 from weft.compiler.partition.driver import prepare
-from weft.compiler.partition.partition import BodyPartitioner
 from weft.compiler.partition.rules import Dims, ShardingRule
 from weft.compiler.partition.verify import check_operation, check_value, verify_local
 from weft.ir.jaxpr import Jaxpr, Var

@@ -19,8 +19,9 @@ from tests.laws.laws import assert_close, numbers
 from tests.laws.parts import Sizes, inside, stacked
 from tests.laws.samples import Case, concrete, every_sample
 from weft.base.settings import enable_checks
+from weft.compiler.partition.bodies import BodyPartitioner
 from weft.compiler.partition.driver import prepare
-from weft.compiler.partition.partition import BodyPartitioner, PartitionedJaxpr
+from weft.compiler.partition.partition import PartitionedJaxpr
 from weft.compiler.partition.rules import Dims
 from weft.ir.context import EVALUATION, active
 from weft.ir.interpreter import replay
@@ -46,7 +47,9 @@ def jaxpr_of(case: Case) -> Jaxpr:
 def split_wherever_possible() -> Iterator[None]:
     """Have costs say that to split is better than not to, so that small operands are split too."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(BodyPartitioner, "cost", lambda self, equation, rule, chosen: -sum(map(len, chosen.values())))
+        patch.setattr(
+            BodyPartitioner, "cost", lambda self, equation, rule, chosen, stays=False: -sum(map(len, chosen.values()))
+        )
         yield
 
 

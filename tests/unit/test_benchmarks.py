@@ -48,6 +48,8 @@ MODULES = (
     "newton_cg",
     "mesh_models",
     "partitioned_bytes",
+    "wire_programs",
+    "bytes_beside_jax",
     "many_devices",
     "run",
     "gpu_gates",

@@ -33,6 +33,9 @@ class AxisFactors:
     inside: dict[str, int] = field(default_factory=dict)
     # Factors of `inside` with halos: the `Reach` in each operand, None if the operand does not have the factor.
     reach: dict[str, tuple[Reach | None, ...]] = field(default_factory=dict)
+    # Factors of `inside` that may be split unevenly: the padding of shards is replaced by the neutral element of their
+    # reduction, in all operands.
+    padded: frozenset[str] = frozenset()
     # Factors along which explicit sharding needs all operands split alike: none may be whole if one is split.
     alike: frozenset[str] = frozenset()
     # Why dimensions without a factor must be whole.
@@ -63,6 +66,7 @@ class AxisFactors:
             rest(self.sizes),
             rest(self.inside),
             rest(self.reach),
+            self.padded.difference(lost),
             self.alike.difference(lost),
             self.reason,
         )

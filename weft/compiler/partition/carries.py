@@ -25,7 +25,7 @@ from weft.primitives.movement.shape import broadcast_in_dim
 from weft.primitives.movement.terms import unsum
 
 if TYPE_CHECKING:
-    from weft.compiler.partition.partition import BodyPartitioner
+    from weft.compiler.partition.bodies import BodyPartitioner
 
 Axes = tuple[Any, ...]
 # The axes over which a value is unreduced, and the equation that summed over them.

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from weft.compiler.partition.sink_sums import sink_sums
 from weft.compiler.partition.updates import pad_updates
 from weft.compiler.passes.canonicalize import canonicalize
 from weft.compiler.passes.decompose import with_definitions
@@ -26,7 +27,17 @@ def decompose_operations(jaxpr: Jaxpr) -> Jaxpr:
     )
 
 
-PASSES = (inline, drop_dead, decompose_operations, canonicalize, fold_constants, simplify, pad_updates, merge_equal)
+PASSES = (
+    inline,
+    drop_dead,
+    decompose_operations,
+    canonicalize,
+    fold_constants,
+    simplify,
+    pad_updates,
+    sink_sums,
+    merge_equal,
+)
 
 
 def prepare(jaxpr: Jaxpr) -> Jaxpr:

@@ -7,14 +7,18 @@ optimizer state, propagate only after those of the data.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from weft.base import dtypes
 from weft.base.dataclass import dataclass
 from weft.compiler.partition.halo import fits
 from weft.compiler.partition.rules import Dims, Relation, ShardingRules, count_shards, sharding_relations, whole
 from weft.compiler.partition.uneven import can_split
 from weft.ir.jaxpr import Jaxpr, Var
+from weft.ir.types import ArrayType
+from weft.primitives.control.shard_map import shard_map
+from weft.sharding.routes import sent_bytes
 
 
 @dataclass(frozen=True)
@@ -78,14 +82,60 @@ class Propagation:
         for hidden in (self.stored, set()) if self.stored else (set(),):
             for only_passing in (True, False):
                 self._until_stable(hidden, only_passing)
+            self._resolve(hidden)
+
+    def adopt(self, found: Mapping[Var, Dims]) -> None:
+        """Take the shardings in which an earlier attempt computed its values, but for fixed ones; arguments of bodies
+        are split as the operands are."""
+        self.dims.update({v: dims for v, dims in found.items() if v not in self.fixed})
+        for operand, argument, stacked in body_arguments(self.jaxpr):
+            self.dims[argument] = self[operand][stacked:]
+
+    def storage_flags(self) -> list[bool]:
+        """Return for each argument whether it is only stored split."""
+        return [v in self.stored for v in self.jaxpr.invars]
 
     def __getitem__(self, v: Any) -> Dims:
         found = self.dims.get(v)
         return whole(v.aval) if found is None else found
 
-    def _until_stable(self, hidden: set[Var], only_passing: bool) -> None:
+    def _resolve(self, hidden: set[Var]) -> None:
+        """Decide conflicts, where an axis splits several factors of one operation and some of its values are not split:
+        the factor is chosen that needs the fewest bytes, and propagates. Operations are visited in order, so that what
+        is chosen for the first layer holds for those that follow."""
+        for i, relation in enumerate(self.relations):
+            for axis, factors in self._splits(i, hidden).items():
+                factors = {n: v for n, v in factors.items() if n not in relation.rule.inside}
+                if len(factors) < 2 or axis in relation.excluded:
+                    continue
+                name = min(factors, key=lambda n: self._conflict_bytes(relation, n, axis))
+                changed: list[Var] = []
+                self._give(relation, name, factors[name], axis, changed)
+                if changed:
+                    self._until_stable(hidden, False, changed)
+
+    def _conflict_bytes(self, relation: Relation, name: str, axis: Any) -> float:
+        """Return the bytes that a device sends if an operation is split over an axis along one factor only."""
+        rule, count = relation.rule, 0.0
+        for k, (v, names) in enumerate(zip(relation.values, rule.names, strict=True)):
+            if not isinstance(v.aval, ArrayType):
+                continue
+            dims = self[v] if type(v) is Var else whole(v.aval)
+            goal = [tuple(a for a in own if a != axis) for own in dims]
+            summed = k >= rule.operands and name not in rule.results and rule.combine.get(name) == "sum"
+            if name in names:
+                goal[names.index(name)] += (axis,)
+            before, after = (dims, tuple(goal)) if k < rule.operands else (tuple(goal), dims)
+            shape: Any = v.aval.shape
+            item = dtypes.storage(v.aval.dtype).itemsize
+            if k < rule.operands and not any(axis in own for own in dims):
+                continue
+            count += sent_bytes(item, shape, before, (axis,) if summed else (), after, self.sizes)
+        return count
+
+    def _until_stable(self, hidden: set[Var], only_passing: bool, changed: Sequence[Var] | None = None) -> None:
         included = [r.rule.passes or not only_passing for r in self.relations]
-        split = [v for v, dims in self.dims.items() if any(dims)]
+        split = [v for v, dims in self.dims.items() if any(dims)] if changed is None else changed
         waiting = dict.fromkeys(sorted({i for v in split for i in self._users.get(v, ()) if included[i]}))
         while waiting:
             for i in [*waiting]:
@@ -95,15 +145,7 @@ class Propagation:
 
     def _visit(self, i: int, hidden: set[Var]) -> Sequence[Var]:
         """Propagate the axes of one relation to all its values, and return those that changed."""
-        found: dict[Any, dict[str, Var]] = {}
-        for v, names in self._values[i]:
-            dims = self.dims.get(v)
-            if dims is None or v in hidden:
-                continue
-            for name, axes in zip(names, dims, strict=True):
-                if axes and name is not None:
-                    for axis in axes:
-                        found.setdefault(axis, {}).setdefault(name, v)
+        found = self._splits(i, hidden)
         changed: list[Var] = []
         if found:
             relation = self.relations[i]
@@ -115,11 +157,24 @@ class Propagation:
                     self._give(relation, *factors[0], axis, changed)
         return changed
 
+    def _splits(self, i: int, hidden: set[Var]) -> dict[Any, dict[str, Var]]:
+        """Return for each axis the factors of a relation that it splits, each with the first value split so."""
+        found: dict[Any, dict[str, Var]] = {}
+        for v, names in self._values[i]:
+            dims = self.dims.get(v)
+            if dims is None or v in hidden:
+                continue
+            for name, axes in zip(names, dims, strict=True):
+                if axes and name is not None:
+                    for axis in axes:
+                        found.setdefault(axis, {}).setdefault(name, v)
+        return found
+
     def _give(self, relation: Relation, name: str, source: Var, axis: Any, changed: list[Var]) -> None:
         """Split the dimensions of a factor over one more axis, as `source` is, if they can be."""
         for k, d in relation.rule.dims[name]:
             v = relation.values[k]
-            if type(v) is not Var or v in self.fixed:
+            if type(v) is not Var or v in self.fixed or (relation.forward and k < relation.rule.operands):
                 continue
             shape: Any = v.aval.shape  # type: ignore[attr-defined]
             dims = self[v]
@@ -140,3 +195,20 @@ class Propagation:
             self.dims[v] = (*dims[:d], axes, *dims[d + 1 :])
             self.reasons.setdefault(v, []).append(ShardingReason(d, axis, source))
             changed.append(v)
+
+
+def body_arguments(jaxpr: Jaxpr) -> Iterator[tuple[Var, Var, bool]]:
+    """Yield the operands of loops that are no carries, the arguments of bodies that they are, and whether these are
+    slices of them."""
+    for equation in jaxpr.eqns:
+        primitive: Any = equation.primitive
+        if primitive is shard_map or not primitive.higher_order:
+            continue
+        mapping = primitive.body_map(equation.params)
+        carries = {(b, argument) for b, argument, _ in mapping.carries}
+        for b, (body, arguments) in enumerate(zip(mapping.bodies, mapping.arguments, strict=True)):
+            for k, (v, i) in enumerate(zip(body.invars, arguments, strict=True)):
+                operand = None if i is None else equation.invars[i if i >= 0 else ~i]
+                if type(operand) is Var and (b, k) not in carries and isinstance(v.aval, ArrayType):
+                    yield operand, v, i < 0
+            yield from body_arguments(body)

@@ -15,6 +15,7 @@ from weft.ir.missing_rule import MissingRule
 from weft.ir.parameters import params_key
 from weft.ir.types import ArrayType
 from weft.primitives.control.shard_map import shard_map
+from weft.primitives.movement.shape import group_dimensions, reshape
 from weft.sharding.factors import Names
 from weft.sharding.halo import Reach
 
@@ -164,18 +165,20 @@ def make_rule(equation: Equation) -> ShardingRule:
             if name is not None:
                 sizes[name] = math.gcd(sizes.get(name, 0), size)
     sizes.update({n: s for n, s in factors.sizes.items() if n in sizes})
-    passes = primitive.pointwise or primitive.copies == "all"
-    even = frozenset(n for n in (*factors.inside, *factors.sizes) if n not in factors.reach)
+    passes = primitive.pointwise or primitive.copies == "all" or primitive.separate
+    even = frozenset(n for n in (*factors.inside, *factors.sizes) if n not in factors.reach and n not in factors.padded)
     inside, reach = factors.inside, factors.reach
     return ShardingRule(names, len(types), factors.combine, sizes, inside, factors.reason, passes, even, reach)
 
 
 class Relation(NamedTuple):
-    """Values whose dimensions with the same factor are split alike, but for the `excluded` axes."""
+    """Values whose dimensions with the same factor are split alike, but for the `excluded` axes. If `forward`, axes go
+    from operands to results only."""
 
     values: tuple[Atom, ...]
     rule: ShardingRule
     excluded: frozenset[Any] = frozenset()
+    forward: bool = False
 
 
 def relate(*values: Atom, skip: Sequence[int] = (), excluded: frozenset[Any] = frozenset()) -> Relation:
@@ -207,6 +210,22 @@ def sharding_relations(jaxpr: Jaxpr, rules: ShardingRules) -> Iterator[Relation]
             yield from body_relations(equation, rules)
         else:
             yield Relation((*equation.invars, *equation.outvars), rules[equation])
+            if primitive is reshape:
+                yield from division_relations(equation)
+
+
+def division_relations(equation: Equation) -> Iterator[Relation]:
+    """Yield the relations of a reshape that divides a dimension whose first part is too small for the axes over which
+    the dimension is split, as that of a batch into a few microbatches: the next part is split over them, so that
+    the operations that follow are."""
+    (a,), (v,) = equation.invars, equation.outvars
+    old, new = a.aval.shape, v.aval.shape  # type: ignore[attr-defined]
+    for before, after in group_dimensions(old, new):
+        if len(before) == 1 and len(after) > 1 and type(new[after[1]]) is int:
+            names = tuple("part" if d == before[0] else None for d in range(len(old)))
+            parts = tuple("part" if d == after[1] else None for d in range(len(new)))
+            rule = ShardingRule((names, parts), 1, sizes={"part": new[after[1]]}, even=frozenset(("part",)))
+            yield Relation((a, v), rule, forward=True)
 
 
 def body_relations(equation: Equation, rules: ShardingRules) -> Iterator[Relation]:

@@ -152,6 +152,8 @@ class StateAnalysis:
         if primitive.higher_order and any(True for _ in subjaxprs(equation.params)):
             starts = [self.start_state(a, r, defined) for a, r in zip(equation.invars, operands, strict=True)]
             return self.control(equation, starts)
+        if primitive.separate:
+            return list(operands)
         part = find_own_shard(equation, defined)
         if part is not None and operands[0] is not None:
             return [self.slice_own(operands[0], *part)]

@@ -156,6 +156,8 @@ def differences(jaxpr: Jaxpr, arguments: Sequence[Axes], manual: Axes = NOWHERE)
         primitive = equation.primitive
         if primitive.higher_order and any(True for _ in subjaxprs(equation.params)):
             results = through_bodies(equation, [of(a) for a in equation.invars], manual)
+        elif primitive.separate:
+            results = [of(a) for a in equation.invars]
         else:
             own = primitive.varies(NOWHERE.union(*map(of, equation.invars)), equation.params)
             results = [own] * len(equation.outvars)

@@ -30,6 +30,8 @@ class Placement(Bindable):
     types_placement: ClassVar[bool] = False
     # Carries information for partitioning over meshes (a sharding, a mesh); passes keep it until partitioning has run.
     partitions: ClassVar[bool] = False
+    # Each result is the operand at its position, so it may be split in any way, whatever the others are.
+    separate: ClassVar[bool] = False
 
     def factors(self, *types: Type, **params: Any) -> AxisFactors | None:
         """Return the correspondence between operand and result dimensions; None if no dimension can be split."""

@@ -15,11 +15,12 @@ from weft.ir.partial_eval import partial_eval
 from weft.ir.primitive import Axis, Params, Primitive, Sample, primitive
 from weft.ir.rules.differentiation import Split
 from weft.ir.tangents import instantiate
-from weft.ir.types import Type
+from weft.ir.types import ArrayType, Type
 from weft.ir.zeros import Linear, Zero, is_linear
 from weft.primitives.control.call import Call, forward_residuals, jit as jit_primitive, split_call
 from weft.primitives.elementwise.elementwise import Elementwise
 from weft.primitives.movement.shape import ramp
+from weft.sharding.factors import AxisFactors
 
 Policy = Callable[..., Any]
 
@@ -67,6 +68,7 @@ class optimization_barrier(Primitive):
 
     multiple_results = True
     types_placement = True
+    separate = True
     introduces = ()
     keeps_nan = "all"
     weight = 0
@@ -88,6 +90,13 @@ class optimization_barrier(Primitive):
 
     def batch(self, axis: Axis, args: Any, dims: Any) -> tuple[Any, Any]:
         return optimization_barrier(*args), list(dims)
+
+    def factors(self, *types: Type) -> AxisFactors:
+        names = tuple(
+            tuple(f"o{i}d{d}" for d in range(len(t.shape))) if isinstance(t, ArrayType) else ()
+            for i, t in enumerate(types)
+        )
+        return AxisFactors(names, names)
 
     def bounds(self, operands: OperandRanges) -> Range:
         return operands.anywhere(operands.result)

@@ -246,9 +246,8 @@ class Scatter(Scattering):
             operand[d] = f"own{d}"
             inside[f"own{d}"] = 0
         reason = "windows may reach over the borders of parts, and of updates at one index the last is the result"
-        return AxisFactors(
-            (tuple(operand), tuple(rows), tuple(update_names)), (tuple(operand),), combine, inside=inside, reason=reason
-        )
+        sides = (tuple(operand), tuple(rows), tuple(update_names)), (tuple(operand),)
+        return AxisFactors(*sides, combine, inside=inside, padded=frozenset(combine), reason=reason)
 
     def bind_local(self, parts: Parts, args: Sequence[Any], params: Params) -> Sequence[Any]:
         """Apply the updates that are in this part of the operand, or those of this part of the updates."""
@@ -263,6 +262,8 @@ class Scatter(Scattering):
             indices = local_indices(parts, to_signed_indices(indices, limits), starts, owned, x.shape)
             params = {**params, "mode": GatherScatterMode.FILL_OR_DROP}
         rows = [a for name in self.rows(parts) for a in parts.split(name)]
+        if params["mode"] is GatherScatterMode.PROMISE_IN_BOUNDS and self.has_padding(parts):
+            params = {**params, "mode": GatherScatterMode.CLIP}  # indices beyond the last one may be anything
         if rows and self.neutral is not None:
             x = parts.on_first(rows, x, zeros(x.shape, x.dtype) if self.neutral == 0 else ones(x.shape, x.dtype))
         return [self(x, indices, updates, **params)]
@@ -270,6 +271,11 @@ class Scatter(Scattering):
     def rows(self, parts: Parts) -> list[str]:
         """Return the factors of updates that the result does not have."""
         return [name for name in parts.operand_names[1] if name is not None and name not in parts.result_names[0]]
+
+    def has_padding(self, parts: Parts) -> bool:
+        """Return whether the updates of a device may end in padding."""
+        sizes = zip(parts.operand_names[1], parts.types[1].shape, strict=True)
+        return any(name is not None and size % parts.count(name) for name, size in sizes)
 
     def read_back(self, values: Any, indices: Any, updates: ArrayType, *, dimension_numbers: Any, **params: Any) -> Any:
         """Return the elements of `values` (in the operand's shape) at the index of each update; zero where an update is
