@@ -119,6 +119,26 @@ def test_donated_arguments_share_memory_with_results(tmp_path: pathlib.Path) -> 
     assert_same(export.load(linked(tmp_path, built))(p, x), step(weft.tree.map(wnp.array, p), x))
 
 
+SWAPS: dict[str, Callable[..., Any]] = {
+    "swapped": lambda p, q: (q, p),
+    "one needs the other": lambda p, q: (p + q.sum(), q * p.sum()),
+    "the same": lambda p, q: (p, p),
+    "crossed": lambda p, q: (q + 1, p * 2),
+    "one result": lambda p, q: (p.T @ q.reshape(3, 1), q),
+}
+
+
+@needs_cc
+@pytest.mark.parametrize("name", SWAPS)
+def test_results_have_the_memory_of_donated_arguments_of_their_types(name: str, tmp_path: pathlib.Path) -> None:
+    """Whatever order the program computes them in."""
+    function, p, q = SWAPS[name], normal(3), normal(3) + 1
+    built = export.library(weft.jit(function, donate_argnums=(0, 1)), p, q, name="f")
+    aliases = [t.alias for t in built.signature.results]
+    assert aliases == ([None, 0] if name == "one result" else [0, 1])
+    assert_same(export.load(linked(tmp_path, built))(p, q), weft.jit(function)(p, q))
+
+
 @needs_cc
 @pytest.mark.parametrize("place", ["inline", "separate"])
 def test_constants(place: str, tmp_path: pathlib.Path) -> None:

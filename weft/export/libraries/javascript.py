@@ -62,13 +62,15 @@ const prepare = (exports, signature, place, constants) => {
       new Uint32Array(memory.buffer, address, tensors.length).set(tensors.map((t) => t.address));
     const all = ({ array, address, bytes }) => new array(memory.buffer, address, bytes / array.BYTES_PER_ELEMENT);
     const named = (tensors) => Object.fromEntries(tensors.map((t) => [t.name, all(t)]));
-    const run = (values = {}) => {
+    const set = (values) =>
       signature.sizes.forEach(({ name, low, high }, n) => {
         const size = values[name];
         if (!Number.isInteger(size) || size < low || size > high)
           throw new RangeError(`The size ${name} must be an integer from ${low} to ${high}; got ${size}.`);
         new BigInt64Array(memory.buffer, sizes, signature.sizes.length)[n] = BigInt(size);
       });
+    const run = (values = {}) => {
+      set(values);
       const status = exports[`${signature.name}_run`](tables[0].address, tables[1].address, workspace, sizes);
       if (status) throw new Error(decode(memory, exports[`${signature.name}_message`](status)));
     };
@@ -81,6 +83,7 @@ const prepare = (exports, signature, place, constants) => {
       const values = signature.sizes.length ? operands.pop() : {};
       if (operands.length !== inputs.length)
         throw new TypeError(`${signature.name} takes ${inputs.length} arrays; got ${operands.length}.`);
+      set(values);
       inputs.forEach((tensor, n) => {
         const operand = operands[n], count = tensor.count(values);
         if (!(operand instanceof tensor.array) || (count !== null && operand.length !== count))

@@ -245,7 +245,7 @@ def _compile(
 ) -> tuple[tuple[CompiledObject, ...], list[Signature]]:
     """Compile functions for each target of a machine; return the objects and the signatures."""
     several = len(machine.targets) > 1
-    entries = {function.name: _entries(function, machine) for function in functions}
+    entries = {f.name: [f.entry(target) for _, target in machine.targets] for f in functions}
     codes = []
     for n, (level, target) in enumerate(machine.targets):
         code = unit.Unit(target, threads)
@@ -256,9 +256,7 @@ def _compile(
         codes.append((level, target, code.text()))
     signatures = []
     for function in functions:
-        own = entries[function.name]
-        aliases = [place.alias for place in own[0].results]
-        signatures.append(function.signature(max(e.workspace_bytes for e in own), aliases))
+        signatures.append(function.signature(max(e.workspace_bytes for e in entries[function.name])))
     text = _interface(name, signatures, machine)
     data = tuple(f"{s.name}_signature" for s in signatures)
     if not several:
@@ -270,17 +268,6 @@ def _compile(
     objects = [_object(f"{name}.o", main.text() + text, base, data)]
     objects += [_object(f"{name}_{level.replace('-', '_')}.o", own, target) for level, target, own in codes]
     return tuple(objects), signatures
-
-
-def _entries(function: LibraryFunction, machine: Any) -> list[Any]:
-    """Compile a function for each target. If programs of other sizes or targets put results into other arguments,
-    nothing is donated: a library has one signature."""
-    for _ in range(2):
-        entries = [function.entry(target) for _, target in machine.targets]
-        if len({tuple(program.aliases) for e in entries for program in e.programs if program is not None}) == 1:
-            break
-        function.donated = [False] * len(function.donated)
-    return entries
 
 
 def _object(name: str, text: str, target: Any, data: Sequence[str] = ()) -> CompiledObject:

@@ -76,9 +76,21 @@ class LibraryFunction:
                 received=", ".join(f"{s.name} from {s.low} to {s.high}" for s in self.sizes),
                 fix='narrower bounds, symbolic_shape("b, 3", constraints=["b <= 64"])',
             )
+        self.homes = self._pair_results()
         self.failures = failures.Failures()
         # The jaxpr with some symbols replaced by sizes that do not share a program with others.
         self._general: dict[Any, Jaxpr] = {}
+
+    def _pair_results(self) -> list[int | None]:
+        """Return for each result the first free donated argument of its type, whose memory it takes, or None."""
+        free = [i for i, donated in enumerate(self.donated[len(self.constants) :]) if donated]
+        homes: list[int | None] = []
+        for aval in self.out_avals:
+            home = next((i for i in free if self.in_avals[i].matches(aval)), None)
+            homes.append(home)
+            if home is not None:
+                free.remove(home)
+        return homes
 
     @property
     def sources(self) -> list[Any]:
@@ -111,26 +123,33 @@ class LibraryFunction:
                 f"Some sizes of {self.name} must satisfy all of its constraints.",
                 received=", ".join(f"{s.name} from {s.low} to {s.high}" for s in self.sizes),
             )
-        sources = self.sources
-        aliases = [None if a is None else sources[a] for a in found.aliases]
         constants = [self.constants[n] for n in self.separate]
         arguments = [self._place(t) for t in self.in_avals] + [unit.Place(c.dtype.itemsize) for c in constants]
-        results = [self._place(t, alias) for t, alias in zip(self.out_avals, aliases, strict=True)]
-        return unit.Entry(self.name, programs, sources, [(s.low, s.high) for s in self.sizes], arguments, results)
+        results = [self._place(t, home) for t, home in zip(self.out_avals, self.homes, strict=True)]
+        return unit.Entry(self.name, programs, self.sources, [(s.low, s.high) for s in self.sizes], arguments, results)
 
     def _program(self, sizes: Mapping[Symbol, int], target: Any) -> Any:
+        """Compile a program whose results take the memory of their own arguments, or of none."""
+        program = self._compile(sizes, target, self.donated)
+        sources = self.sources
+        aliases = [None if a is None else sources[a] for a in program.aliases]
+        if all(a is None or a == home for a, home in zip(aliases, self.homes, strict=True)):
+            return program
+        return self._compile(sizes, target, [False] * len(self.donated))
+
+    def _compile(self, sizes: Mapping[Symbol, int], target: Any, donated: Sequence[bool]) -> Any:
         options = get_compile_options()
         if not sizes:
-            return compiler.compile_program(self.jaxpr, self.donated, target, options).program
+            return compiler.compile_program(self.jaxpr, donated, target, options).program
         small = {symbol: size for symbol, size in sizes.items() if size < _LEAST_SHARED}
         if len(small) == len(sizes):
             jaxpr = at_sizes(self.jaxpr, sizes)
-            return compiler.compile_program(jaxpr, self.donated, target, options).program
+            return compiler.compile_program(jaxpr, donated, target, options).program
         key = tuple(small.items())
         if key not in self._general:
             self._general[key] = at_sizes(self.jaxpr, small) if small else self.jaxpr
         jaxpr = JaxprAtSizes(self._general[key], {s: size for s, size in sizes.items() if s not in small})
-        return family.compile_instance(jaxpr, tuple(self.donated), target, options, False).program
+        return family.compile_instance(jaxpr, tuple(donated), target, options, False).program
 
     def _place(self, aval: ArrayType, alias: int | None = None) -> Any:
         return unit.Place(_element(aval)[1], self._least(aval) == 0, alias)
@@ -142,7 +161,7 @@ class LibraryFunction:
         most = max((_count(aval, sizes) for sizes in self.combinations() if sizes is not None), default=0)
         return most * _storage_bytes(aval)
 
-    def signature(self, workspace_bytes: int, aliases: Sequence[int | None]) -> Signature:
+    def signature(self, workspace_bytes: int) -> Signature:
         """Return the signature, once the function is compiled."""
         names = self._argument_names
         donated = self.donated[len(self.constants) :]
@@ -154,7 +173,7 @@ class LibraryFunction:
             arguments.append(Tensor(name, dtype, shape, array.nbytes, constant=True))
         results = [
             self._tensor(name, t, alias=a)
-            for name, t, a in zip(self._result_names(names), self.out_avals, aliases, strict=True)
+            for name, t, a in zip(self._result_names(names), self.out_avals, self.homes, strict=True)
         ]
         trees = [_tree_json(t) for t in (self.exported.in_tree, self.exported.out_tree)]
         return Signature(

@@ -4,15 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from weft.compiler.target.llvm import Function, Module, Parameter, Type, constant, i8, i32, i64, ptr, vector
+from weft.compiler.target.llvm import (
+    Function,
+    Module,
+    Parameter,
+    Type,
+    Value,
+    constant,
+    i8,
+    i32,
+    i64,
+    ptr,
+    vector,
+    void,
+)
 
 # Bytes that one iteration copies or fills.
 _CHUNK = 32
 
 
 def write(module: Module) -> None:
-    """Define memmove, memcpy and memset in a module that calls their intrinsics. WebAssembly has instructions."""
+    """Define memmove, memcpy and memset in a module that calls their intrinsics. WebAssembly has instructions for
+    these, and needs functions for arithmetic of 128 bits."""
     if module.triple.startswith("wasm"):
+        if any("i128" in line for f in module.functions.values() for line in f.lines):
+            _define_wide(module)
         return
     called = {name for name in ("memmove", "memset") if _calls(module, name)}
     if "memmove" in called:
@@ -21,6 +37,57 @@ def write(module: Module) -> None:
             _define(module, name, ptr, _copy)
     if "memset" in called:
         _define(module, "memset", i32, _fill)
+
+
+def _define_wide(module: Module) -> None:
+    """Define products and shifts of 128-bit integers: the result is at the first address, operands are pairs."""
+    result = Parameter("result", ptr)
+    pair = [Parameter("low", i64), Parameter("high", i64)]
+    f = module.function("__multi3", void, [result, *pair, Parameter("low2", i64), Parameter("high2", i64)], "internal")
+    _multiply(f)
+    for name, write_shift in (("__ashlti3", _shift_left), ("__lshrti3", _shift_right)):
+        f = module.function(name, void, [result, *pair, Parameter("by", i32)], "internal")
+        write_shift(f)
+
+
+def _put(f: Function, low: Value, high: Value) -> None:
+    result = f.arguments[0]
+    f.store(low, result, 8)
+    f.store(high, f.offset(result, i64, 1), 8)
+    f.ret()
+
+
+def _multiply(f: Function) -> None:
+    """Multiply by halves of 32 bits."""
+    _, low, high, low2, high2 = f.arguments
+    mask, half = constant((1 << 32) - 1, i64), constant(32, i64)
+    a0, a1, b0, b1 = (part for x in (low, low2) for part in (f.and_(x, mask), f.lshr(x, half)))
+    least = f.mul(a0, b0)
+    first = f.add(f.mul(a1, b0), f.lshr(least, half))
+    second = f.add(f.mul(a0, b1), f.and_(first, mask))
+    above = f.add(f.mul(a1, b1), f.add(f.lshr(first, half), f.lshr(second, half)))
+    crossed = f.add(f.mul(low, high2), f.mul(high, low2))
+    _put(f, f.or_(f.and_(least, mask), f.shl(second, half)), f.add(above, crossed))
+
+
+def _shift_left(f: Function) -> None:
+    _, low, high, count = f.arguments
+    by, zero = f.zext(count, i64), constant(0, i64)
+    is_long = f.icmp("uge", by, constant(64, i64))
+    rest = f.and_(by, constant(63, i64))
+    carried = f.lshr(f.lshr(low, constant(1, i64)), f.xor(rest, constant(63, i64)))
+    short_high, moved = f.or_(f.shl(high, rest), carried), f.shl(low, rest)
+    _put(f, f.select(is_long, zero, moved), f.select(is_long, moved, short_high))
+
+
+def _shift_right(f: Function) -> None:
+    _, low, high, count = f.arguments
+    by, zero = f.zext(count, i64), constant(0, i64)
+    is_long = f.icmp("uge", by, constant(64, i64))
+    rest = f.and_(by, constant(63, i64))
+    carried = f.shl(f.shl(high, constant(1, i64)), f.xor(rest, constant(63, i64)))
+    short_low, moved = f.or_(f.lshr(low, rest), carried), f.lshr(high, rest)
+    _put(f, f.select(is_long, moved, short_low), f.select(is_long, zero, moved))
 
 
 def _calls(module: Module, name: str) -> bool:

@@ -14,6 +14,7 @@ import numpy as np
 from weft.base.errors import NotSupportedError
 from weft.compiler.kernel.ir import Kernel
 from weft.compiler.kernel.printer import kernel_symbol
+from weft.compiler.program.assign import align
 from weft.compiler.program.ir import (
     TAPE_ROUTINES,
     Branch,
@@ -52,29 +53,48 @@ class Memory(NamedTuple):
     offset: Hole | None = None
 
 
+def moved_results(program: Program, homes: Sequence[int | None]) -> dict[int, tuple[int, int]]:
+    """Return for each result that must be copied to an argument that argument, and its offset in the workspace."""
+    found, offset = {}, program.temporary_bytes
+    for n, home in enumerate(homes):
+        if home is not None and program.aliases[n] is None:
+            found[n] = home, offset
+            offset += align(program.results[n].size)
+    return found
+
+
+def workspace_bytes(program: Program, homes: Sequence[int | None]) -> int:
+    """Return the bytes of temporaries and of results that are copied at the end."""
+    moved = moved_results(program, homes)
+    return program.temporary_bytes + sum(align(program.results[n].size) for n in moved)
+
+
 class ProgramRows:
     """Rows of one program, with their integers and kernels.
 
     `sources` has for each argument of the program an array, which is a constant of the library, or the index of an
-    argument of the function. `constant_offset` returns the position of a constant's bytes among all constants, `fail`
-    the status that a failed check returns. A step that needs Python or another library raises an error that names its
-    line.
+    argument of the function. `homes` has for each result the argument whose memory it takes, or None; a result that the
+    program computes elsewhere is in the workspace until the end, where it is copied. `constant_offset` returns the
+    position of a constant's bytes among all constants, `fail` the status that a failed check returns. A step that needs
+    Python or another library raises an error that names its line.
     """
 
     def __init__(
         self,
         program: Program,
         sources: Sequence[int | np.ndarray],
+        homes: Sequence[int | None],
         constant_offset: Callable[[Any], int],
         fail: Callable[[Call], int],
     ) -> None:
         self.program, self._sources = program, sources
+        self._moved = moved_results(program, homes)
         self._constant_offset, self._fail = constant_offset, fail
         self.integers: list[int] = []
         self.kernels: dict[str, Kernel] = {}
         if program.axes:
             self._refuse("a mesh of several devices", program.steps[0] if program.steps else None)
-        self.rows = self._steps(program.steps)
+        self.rows = (*self._steps(program.steps), *map(self._finish, self._moved))
 
     def _hole(self, value: int) -> Hole:
         self.integers.append(int(value))
@@ -127,6 +147,8 @@ class ProgramRows:
             case Kind.POINTED:
                 assert slot.register is not None
                 return Memory(slot.kind, slot.register.index)
+            case Kind.RESULT if slot.index in self._moved:
+                return Memory(Kind.TEMPORARY, 0, self._hole(self._moved[slot.index][1]))
             case Kind.ARGUMENT:
                 source = self._sources[slot.index]
                 if isinstance(source, int):
@@ -134,6 +156,12 @@ class ProgramRows:
                 return Memory(Kind.CONSTANT, 0, self._hole(self._constant_offset(source)))
             case _:
                 return Memory(slot.kind, slot.index)
+
+    def _finish(self, result: int) -> Row:
+        """Return the copy of a result to the argument whose memory it takes."""
+        home, offset = self._moved[result]
+        source = Memory(Kind.TEMPORARY, 0, self._hole(offset))
+        return "copy", Memory(Kind.ARGUMENT, home), source, self._hole(self.program.results[result].size)
 
     def _refuse(self, what: str, step: Step | None) -> NoReturn:
         line = None if step is None else step.line

@@ -18,7 +18,7 @@ from weft.compiler.target.cpu.standalone import libc
 from weft.compiler.target.cpu.standalone.driver import Columns, DriverWriter
 from weft.compiler.target.cpu.standalone.failures import Failures
 from weft.compiler.target.cpu.standalone.machines import converts_halves, has_fused_multiply_add
-from weft.compiler.target.cpu.standalone.rows import ProgramRows
+from weft.compiler.target.cpu.standalone.rows import ProgramRows, workspace_bytes
 from weft.compiler.target.llvm import Function, Module, Parameter, Value, constant, i32, i64, ptr
 from weft.compiler.target.target import Target
 
@@ -56,7 +56,8 @@ class Entry:
     @property
     def workspace_bytes(self) -> int:
         """Bytes of the workspace: temporaries at any sizes, and room to align them."""
-        most = max(p.temporary_bytes for p in self.programs if p is not None)
+        homes = [place.alias for place in self.results]
+        most = max(workspace_bytes(p, homes) for p in self.programs if p is not None)
         return most + ALIGNMENT if most else 0
 
 
@@ -116,7 +117,8 @@ class Unit:
         self._write_entry(entry, symbol, names, chosen, hidden)
 
     def _rows(self, program: Program, entry: Entry, failures: Failures) -> ProgramRows:
-        return ProgramRows(program, entry.sources, self._constants.offset, failures.status)
+        homes = [place.alias for place in entry.results]
+        return ProgramRows(program, entry.sources, homes, self._constants.offset, failures.status)
 
     def _add_kernels(self, kernels: dict[str, Kernel]) -> None:
         for name, kernel in kernels.items():
