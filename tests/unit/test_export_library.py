@@ -271,6 +271,27 @@ def test_distinct_workspaces_make_calls_safe_in_threads(tmp_path: pathlib.Path) 
     assert not wrong
 
 
+@needs_cc
+def test_threads_share_large_kernels(tmp_path: pathlib.Path) -> None:
+    """The bits do not depend on the number of threads, which can be changed and stopped."""
+
+    def function(x: Any) -> Any:
+        return wnp.tanh(x @ x.T).sum(0), wnp.sort(x, 1)
+
+    x = normal(700, 300)
+    one, several = (linked(tmp_path / str(t), export.library(function, x, name="f", threads=t)) for t in (False, True))
+    loaded, expected = export.load(several), export.load(one)(x)
+    pool = ctypes.CDLL(str(several))
+    for workers in (None, 0, 3, 1):
+        if workers is not None:
+            pool.f_pool_start(workers)
+        assert_same(loaded(x), expected)
+    while not pool.f_pool_stop():
+        pass
+    assert_same(loaded(x), expected)
+    assert pool.f_pool_stop() == 1 and "f_pool_start" in (tmp_path / "True" / "f.h").read_text()
+
+
 # -------------------------------------------------------------------------------------------------------------- errors
 
 

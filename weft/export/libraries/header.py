@@ -55,7 +55,17 @@ STATUSES
 """
 
 
-def write_header(name: str, signatures: Sequence[Signature], properties: Sequence[str]) -> str:
+_THREADS = """\
+/* Threads that share large kernels with the caller: none before the first call, and after a fork reset them. Calls at
+ * the same time do not wait for each other: one of them uses the threads. Stop returns 0 while a call uses them. */
+void NAME_pool_start(int32_t workers);
+int32_t NAME_pool_stop(void);
+void NAME_pool_reset(void);
+
+"""
+
+
+def write_header(name: str, signatures: Sequence[Signature], properties: Sequence[str], threads: bool = False) -> str:
     """Return the text of `name.h`."""
     guard = f"WEFT_{name.upper()}_H"
     statuses = "\n".join(f"  {status} = {n}, /* {text} */" for n, (status, text) in enumerate(STATUSES))
@@ -68,6 +78,7 @@ def write_header(name: str, signatures: Sequence[Signature], properties: Sequenc
     return (
         f"/* {name}: made by Weft.\n *\n{listed}\n */\n#ifndef {guard}\n#define {guard}\n\n#include <stdbool.h>\n"
         f'#include <stddef.h>\n#include <stdint.h>\n\n#ifdef __cplusplus\nextern "C" {{\n#endif\n\n{common}\n'
+        f"{_THREADS.replace('NAME', name) if threads else ''}"
         "/* The library's description in JSON. */\nconst char *weft_library(void);\n\n"
         f"{functions}\n#ifdef __cplusplus\n}}\n#endif\n\n#endif\n"
     )

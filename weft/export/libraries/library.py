@@ -12,7 +12,7 @@ import numpy as np
 from weft.api.jit import jit
 from weft.api.jit_function import JitFunction
 from weft.base.dataclass import dataclass
-from weft.base.errors import ArgumentError
+from weft.base.errors import ArgumentError, NotSupportedError
 from weft.base.lazy import lazy
 from weft.checkpointing import tensor_file
 from weft.export.exported import Exported, check_scopes, export_trace
@@ -22,11 +22,12 @@ from weft.export.libraries.programs import LibraryFunction
 from weft.export.libraries.signature import Signature, Tensor, make_identifier, write_description
 
 if TYPE_CHECKING:
-    from weft.compiler.target.cpu import link
+    from weft.compiler.target.cpu import link, pool
     from weft.compiler.target.cpu.standalone import dispatch, interface, machines, unit
     from weft.compiler.target.llvm import module as llvm
 else:
     link = lazy("weft.compiler.target.cpu.link")
+    pool = lazy("weft.compiler.target.cpu.pool")
     dispatch = lazy("weft.compiler.target.cpu.standalone.dispatch")
     interface = lazy("weft.compiler.target.cpu.standalone.interface")
     machines = lazy("weft.compiler.target.cpu.standalone.machines")
@@ -189,6 +190,8 @@ def library(
     if constants not in CONSTANTS:
         raise ArgumentError("`constants` must be a place.", received=repr(constants), fix=" or ".join(CONSTANTS))
     machine = machines.find_machine(target)
+    if threads and machine.triple.startswith("wasm"):
+        raise NotSupportedError("A library for WebAssembly runs in one thread.", received="threads=True")
     functions = _collect(f, specs, name, constants == "separate")
     own = make_identifier(name if name is not None else next(iter(functions)).name)
     if name is not None and name != own:
@@ -199,11 +202,16 @@ def library(
         f"Target: {machine.triple}, {', '.join(level for level, _ in machine.targets)}.",
         "It computes the bits of jit on the same features; products of large matrices and functions of small ones are",
         "computed by kernels of Weft, where jit may call BLAS and LAPACK.",
-        "It allocates no memory, calls no other library, and "
-        + ("has one variable, the level of the processor." if len(machine.targets) > 1 else "has no variables."),
+        "It allocates no memory. " + _describe_state(machine, threads),
     ]
-    text = header.write_header(own, signatures, properties)
+    text = header.write_header(own, signatures, properties, threads)
     return Library(own, target, machine.triple, objects, tuple(signatures), held, text, threads)
+
+
+def _describe_state(machine: Any, threads: bool) -> str:
+    variables = ["the level of the processor"] * (len(machine.targets) > 1) + ["the state of its threads"] * threads
+    calls = "It calls pthreads and Linux." if threads else "It calls no other library."
+    return f"{calls} Its variables: {', '.join(variables) or 'none'}."
 
 
 def _collect(f: Any, specs: Sequence[Any], name: str | None, separate: bool) -> list[LibraryFunction]:
@@ -248,7 +256,7 @@ def _compile(
     entries = {f.name: [f.entry(target) for _, target in machine.targets] for f in functions}
     codes = []
     for n, (level, target) in enumerate(machine.targets):
-        code = unit.Unit(target, threads)
+        code = unit.Unit(target, f"{name}_parallel" if threads else None)
         for function in functions:
             run = f"{function.name}_run"
             symbol = dispatch.level_symbol(run, level) if several else run
@@ -257,17 +265,18 @@ def _compile(
     signatures = []
     for function in functions:
         signatures.append(function.signature(max(e.workspace_bytes for e in entries[function.name])))
-    text = _interface(name, signatures, machine)
+    text = _interface(name, signatures, machine, threads)
     data = tuple(f"{s.name}_signature" for s in signatures)
-    if not several:
-        _, target, own_text = codes[0]
-        return (_object(f"{name}.o", own_text + text, target, data),), signatures
     base = machine.targets[0][1]
+    # Each library has a pool of its own, so that one program can link several.
+    pool_objects = [_object(f"{name}_threads.o", pool.standalone_pool_text(base, name), base)] if threads else []
+    if not several:
+        return (_object(f"{name}.o", codes[0][2] + text, base, data), *pool_objects), signatures
     main = llvm.Module(base.triple, vector_bits=128)
     dispatch.write_dispatch(main, [f"{f.name}_run" for f in functions], [level for level, _ in machine.targets])
     objects = [_object(f"{name}.o", main.text() + text, base, data)]
     objects += [_object(f"{name}_{level.replace('-', '_')}.o", own, target) for level, target, own in codes]
-    return tuple(objects), signatures
+    return (*objects, *pool_objects), signatures
 
 
 def _object(name: str, text: str, target: Any, data: Sequence[str] = ()) -> CompiledObject:
@@ -275,7 +284,7 @@ def _object(name: str, text: str, target: Any, data: Sequence[str] = ()) -> Comp
     return CompiledObject(name, code.code, (*code.exports, *data))
 
 
-def _interface(name: str, signatures: Sequence[Signature], machine: Any) -> str:
+def _interface(name: str, signatures: Sequence[Signature], machine: Any, threads: bool) -> str:
     """Return the LLVM text of the signatures, the messages and the description."""
     writer = interface.InterfaceText()
     messages = [message for _, message in header.STATUSES]
@@ -285,7 +294,9 @@ def _interface(name: str, signatures: Sequence[Signature], machine: Any) -> str:
         writer.function(
             interface.FunctionText(s.name, arguments, results, sizes, s.workspace_bytes, text, messages, s.checks)
         )
-    writer.description(write_description(signatures, name=name, target=machine.name, triple=machine.triple))
+    writer.description(
+        write_description(signatures, name=name, target=machine.name, triple=machine.triple, threads=threads)
+    )
     return writer.text()
 
 

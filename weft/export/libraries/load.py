@@ -175,8 +175,19 @@ def load(path: str | os.PathLike[str], constants: str | os.PathLike[str] | None 
         raise FileFormatError("A library must have been made by weft.export.library.", received=file)
     describe.argtypes, describe.restype = [], ctypes.c_char_p
     properties, signatures = read_description(describe())
+    if properties.get("threads"):
+        _start_threads(library, str(properties["name"]))
     held = _read_constants(file, constants, signatures)
     return LoadedLibrary({s.name: LoadedFunction(s, library, held) for s in signatures}, properties)
+
+
+def _start_threads(library: ctypes.CDLL, name: str) -> None:
+    """Start the threads of a library: as many as can run at once. A forked process has none of them."""
+    start, reset = library[f"{name}_pool_start"], library[f"{name}_pool_reset"]
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    start(ctypes.c_int32(count - 1))
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=reset)
 
 
 def _read_constants(

@@ -103,10 +103,18 @@ def pool_object(target: Target | None = None, how: Waiting | None = None) -> Obj
     return objects.load_object(f"pool {how.name}", lambda: pool_text(target, how), target, Tier.QUICK)
 
 
-class _PoolText:
-    """Writer of the pool's functions in a module."""
+def standalone_pool_text(target: Target, prefix: str) -> str:
+    """Return the LLVM module of a pool without Python, for a library: nothing interrupts its jobs, and its functions
+    begin with `prefix` in place of `weft_`. Those that only the library calls are hidden."""
+    module = _PoolText(target, waiting(target.triple), standalone=True).module
+    module.functions["weft_parallel"].linkage, module.functions["weft_look"].linkage = "hidden", "internal"
+    return module.text().replace("@weft_", f"@{prefix}_")
 
-    def __init__(self, target: Target, how: Waiting) -> None:
+
+class _PoolText:
+    """Writer of the pool's functions in a module. One that is `standalone` has no functions for Python."""
+
+    def __init__(self, target: Target, how: Waiting, standalone: bool = False) -> None:
         self.triple = target.triple
         self.how = how
         module = self.module = Module(target.triple, vector_bits=target.vector_bits or 128)
@@ -121,7 +129,11 @@ class _PoolText:
         self.job, self.caller = line("job"), line("caller")
         self.allowed, self.created, self.ending = line("allowed"), line("created"), line("ending")
         self.threads = module.variable("threads", i64, MOST_WORKERS, _LINE)
-        interrupt.write(module, target.triple)
+        if standalone:
+            look = module.function("weft_look", i64, [Parameter("watch", ptr)])
+            look.ret(constant(1, i64))
+        else:
+            interrupt.write(module, target.triple)
         if how is not Waiting.NO_THREADS:
             self.write_waiting()
             self.write_chunks()
@@ -131,9 +143,10 @@ class _PoolText:
             self.write_grow()
             self.write_finish()
             self.write_stop()
-            queue.write(self)
+            if not standalone:
+                queue.write(self)
         self.write_parallel()
-        if how is not Waiting.NO_THREADS:
+        if how is not Waiting.NO_THREADS and not standalone:
             self.write_copy()
         self.write_switches()
 

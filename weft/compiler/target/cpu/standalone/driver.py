@@ -13,9 +13,6 @@ from weft.compiler.program.ir import Kind
 from weft.compiler.target.cpu.standalone.rows import Hole, Memory, Row
 from weft.compiler.target.llvm import Function, Module, Parameter, Value, constant, i8, i32, i64, integer, ptr, void
 
-# Runs a kernel in chunks, by several threads.
-PARALLEL = "weft_parallel"
-
 
 class Columns:
     """Integers of several programs with equal rows: constants where all programs agree, else columns of a table."""
@@ -41,14 +38,15 @@ class Columns:
 class DriverWriter:
     """Writer of one driver. Kernels are functions of the same module; `constants` is the address of all constants.
 
-    With `threads`, launches that are large enough go through `weft_parallel`.
+    Launches that are large enough go through the function `parallel`, if there is one, which shares chunks of them
+    among threads.
     """
 
-    def __init__(self, module: Module, name: str, columns: Columns, constants: Value, threads: bool) -> None:
+    def __init__(self, module: Module, name: str, columns: Columns, constants: Value, parallel: str | None) -> None:
         parameters = [Parameter(p, ptr) for p in ("arguments", "results", "workspace", "integers")]
         self.f: Function = module.function(name, i32, parameters, "internal")
         self.arguments, self.results, self.workspace, self.row = self.f.arguments
-        self.columns, self.constants, self.threads = columns, constants, threads
+        self.columns, self.constants, self.parallel = columns, constants, parallel
         self._pointers: dict[int, Value] = {}
         self._counters: dict[int, Value] = {}
 
@@ -131,13 +129,13 @@ class DriverWriter:
         for n, operand in enumerate(operands):
             f.store(self.address(operand), f.offset(self.table, ptr, n), 4)
         iterations = self.number(count)
-        if not self.threads or self.columns.fixed[grain.position] == 0:
+        if self.parallel is None or self.columns.fixed[grain.position] == 0:
             f.call(symbol, void, self.table, constant(0, i64), iterations)
             return
         chunk = self.number(grain)
         if self.columns.fixed[grain.position] is None:  # 0 at some sizes: one chunk
             chunk = f.select(f.icmp("eq", chunk, constant(0, i64)), iterations, chunk)
-        f.call(PARALLEL, i64, f.module.address(symbol), self.table, iterations, chunk)
+        f.call(self.parallel, i64, f.module.address(symbol), self.table, iterations, chunk)
 
     def loop(self, counter: int, count: Hole | Memory, reverse: bool, body: Sequence[Row]) -> None:
         f = self.f

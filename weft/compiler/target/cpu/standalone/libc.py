@@ -76,8 +76,8 @@ def _shift_left(f: Function) -> None:
     is_long = f.icmp("uge", by, constant(64, i64))
     rest = f.and_(by, constant(63, i64))
     carried = f.lshr(f.lshr(low, constant(1, i64)), f.xor(rest, constant(63, i64)))
-    short_high, moved = f.or_(f.shl(high, rest), carried), f.shl(low, rest)
-    _put(f, f.select(is_long, zero, moved), f.select(is_long, moved, short_high))
+    short_high, shifted = f.or_(f.shl(high, rest), carried), f.shl(low, rest)
+    _put(f, f.select(is_long, zero, shifted), f.select(is_long, shifted, short_high))
 
 
 def _shift_right(f: Function) -> None:
@@ -86,8 +86,8 @@ def _shift_right(f: Function) -> None:
     is_long = f.icmp("uge", by, constant(64, i64))
     rest = f.and_(by, constant(63, i64))
     carried = f.shl(f.shl(high, constant(1, i64)), f.xor(rest, constant(63, i64)))
-    short_low, moved = f.or_(f.lshr(low, rest), carried), f.lshr(high, rest)
-    _put(f, f.select(is_long, moved, short_low), f.select(is_long, zero, moved))
+    short_low, shifted = f.or_(f.lshr(low, rest), carried), f.lshr(high, rest)
+    _put(f, f.select(is_long, shifted, short_low), f.select(is_long, zero, shifted))
 
 
 def _calls(module: Module, name: str) -> bool:

@@ -53,7 +53,7 @@ class Memory(NamedTuple):
     offset: Hole | None = None
 
 
-def moved_results(program: Program, homes: Sequence[int | None]) -> dict[int, tuple[int, int]]:
+def result_copies(program: Program, homes: Sequence[int | None]) -> dict[int, tuple[int, int]]:
     """Return for each result that must be copied to an argument that argument, and its offset in the workspace."""
     found, offset = {}, program.temporary_bytes
     for n, home in enumerate(homes):
@@ -65,8 +65,8 @@ def moved_results(program: Program, homes: Sequence[int | None]) -> dict[int, tu
 
 def workspace_bytes(program: Program, homes: Sequence[int | None]) -> int:
     """Return the bytes of temporaries and of results that are copied at the end."""
-    moved = moved_results(program, homes)
-    return program.temporary_bytes + sum(align(program.results[n].size) for n in moved)
+    copies = result_copies(program, homes)
+    return program.temporary_bytes + sum(align(program.results[n].size) for n in copies)
 
 
 class ProgramRows:
@@ -88,13 +88,13 @@ class ProgramRows:
         fail: Callable[[Call], int],
     ) -> None:
         self.program, self._sources = program, sources
-        self._moved = moved_results(program, homes)
+        self._copies = result_copies(program, homes)
         self._constant_offset, self._fail = constant_offset, fail
         self.integers: list[int] = []
         self.kernels: dict[str, Kernel] = {}
         if program.axes:
             self._refuse("a mesh of several devices", program.steps[0] if program.steps else None)
-        self.rows = (*self._steps(program.steps), *map(self._finish, self._moved))
+        self.rows = (*self._steps(program.steps), *map(self._finish, self._copies))
 
     def _hole(self, value: int) -> Hole:
         self.integers.append(int(value))
@@ -147,8 +147,8 @@ class ProgramRows:
             case Kind.POINTED:
                 assert slot.register is not None
                 return Memory(slot.kind, slot.register.index)
-            case Kind.RESULT if slot.index in self._moved:
-                return Memory(Kind.TEMPORARY, 0, self._hole(self._moved[slot.index][1]))
+            case Kind.RESULT if slot.index in self._copies:
+                return Memory(Kind.TEMPORARY, 0, self._hole(self._copies[slot.index][1]))
             case Kind.ARGUMENT:
                 source = self._sources[slot.index]
                 if isinstance(source, int):
@@ -159,7 +159,7 @@ class ProgramRows:
 
     def _finish(self, result: int) -> Row:
         """Return the copy of a result to the argument whose memory it takes."""
-        home, offset = self._moved[result]
+        home, offset = self._copies[result]
         source = Memory(Kind.TEMPORARY, 0, self._hole(offset))
         return "copy", Memory(Kind.ARGUMENT, home), source, self._hole(self.program.results[result].size)
 

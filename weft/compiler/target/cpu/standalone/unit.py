@@ -79,10 +79,11 @@ class _Constants:
 
 
 class Unit:
-    """LLVM module of functions for one target. Kernels that functions share are compiled once."""
+    """LLVM module of functions for one target. Kernels that functions share are compiled once. `parallel` is the
+    function of another object that shares large kernels among threads."""
 
-    def __init__(self, target: Target, threads: bool = False) -> None:
-        self.target, self.threads = target, threads
+    def __init__(self, target: Target, parallel: str | None = None) -> None:
+        self.target, self.parallel = target, parallel
         self.module = Module(
             target.triple,
             vector_bits=target.vector_bits or 128,
@@ -93,8 +94,6 @@ class Unit:
         )
         self._constants = _Constants()
         self._kernels: set[str] = set()
-        if threads:
-            self.module.declare("weft_parallel", i64, [ptr, ptr, i64, i64])
 
     def add(self, entry: Entry, symbol: str, failures: Failures, hidden: bool = False) -> None:
         """Add a function under the name `symbol`. Its checks are added to `failures`."""
@@ -113,7 +112,7 @@ class Unit:
             for position, n in enumerate(members):
                 chosen[n] = k, position * columns.width
             names.append((f"{symbol}.steps{k}", table))
-            DriverWriter(self.module, names[-1][0], columns, Value("@constants", ptr), self.threads).run(shape)
+            DriverWriter(self.module, names[-1][0], columns, Value("@constants", ptr), self.parallel).run(shape)
         self._write_entry(entry, symbol, names, chosen, hidden)
 
     def _rows(self, program: Program, entry: Entry, failures: Failures) -> ProgramRows:
