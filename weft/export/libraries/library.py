@@ -191,7 +191,7 @@ def library(
         raise ArgumentError("`constants` must be a place.", received=repr(constants), fix=" or ".join(CONSTANTS))
     machine = machines.find_machine(target)
     if threads and machine.triple.startswith("wasm"):
-        raise NotSupportedError("A library for WebAssembly runs in one thread.", received="threads=True")
+        raise NotSupportedError("A library for WebAssembly must have one thread.", received="threads=True")
     functions = _collect(f, specs, name, constants == "separate")
     own = make_identifier(name if name is not None else next(iter(functions)).name)
     if name is not None and name != own:
