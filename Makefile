@@ -32,7 +32,7 @@ SUITES_STAMP := $(SUITES_VENV)/.installed
 DOCS_STAMP := $(DOCS_VENV)/.installed
 ONNX_STAMP := $(ONNX_VENV)/.installed
 
-.PHONY: help setup setup-peer setup-openmpi setup-ecosystem setup-suites setup-docs setup-onnx setup-library demo tiny test test-package test-all test-timing test-peer test-ecosystem test-suites bench-ecosystem test-openmpi test-onnx test-library test-oldest test-gpu bench-gpu test-faults lint format wheel pages docs bench fuzz fuzz-files clean
+.PHONY: help setup setup-peer setup-openmpi setup-ecosystem setup-suites setup-docs setup-onnx setup-library demo tiny test test-package test-all test-timing test-peer test-ecosystem test-suites bench-ecosystem test-openmpi test-onnx test-library test-oldest test-gpu bench-gpu test-faults test-faults-processes lint format wheel pages docs bench fuzz fuzz-files clean
 .DEFAULT_GOAL := help
 
 help:
@@ -52,6 +52,7 @@ help:
 	@echo "make test-gpu   the tests that need an NVIDIA GPU"
 	@echo "make bench-gpu  time against JAX and PyTorch on an NVIDIA GPU (GPU_PYTHON has them); results in build/gpu.json"
 	@echo "make test-faults  apply over 100 mutations to the compiler and show which test detects each (FAULTS='--only NAME')"
+	@echo "make test-faults-processes  run each fault of processes five times and show when it is told (FAULTS='--only NAME')"
 	@echo "make fuzz       check N=100000 random programs, continuing the last run; state in build/fuzz.json"
 	@echo "make fuzz-files  read M=10000 changed files of every kind, with limits of memory and time"
 	@echo "make lint       ruff check, ruff format --check, mypy"
@@ -183,6 +184,10 @@ test-gpu: setup
 # Resumes an interrupted run; FAULTS=--fresh starts over, FAULTS='--only NAME' tries one mutation.
 test-faults: setup
 	$(BIN)/python -m tests.faults $(FAULTS)
+
+# One process after the other: limits of seconds hold on a machine that does nothing else.
+test-faults-processes: setup
+	$(BIN)/python -m tests.processes.fault_table --times 5 $(FAULTS)
 
 fuzz: setup
 	$(BIN)/python -m tests.fuzz --count $(N)

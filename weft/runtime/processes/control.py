@@ -391,10 +391,11 @@ class Control:
                 case "passed":
                     self._leave_barrier(*value)
                 case "fence":
-                    self._fence.kill(value)
+                    for silent in value:
+                        self._fence.kill(silent)
                 case "abort":
                     time.sleep(2 * BEAT)  # the others find out too, before this looks like a death
-                    self._fence.kill(value)
+                    self._handle(rank, {"fence": value})
                     os._exit(113)
 
     def _fail(self, verdict: Verdict) -> None:
@@ -486,13 +487,13 @@ class Control:
                     self._abort(rank, finding.text, tell_all)
                 else:
                     self._fail(Verdict("died", finding.text, (rank,)))
-                    tell_all({"fence": rank})  # it must not come back, and write files
+                    tell_all({"fence": [rank, *self._watch.silent_ranks()]})  # they must not come back, and write files
 
     def _judge_stuck(self, pages: dict[int, Any], now: float) -> None:
         late = judging.find_late(pages, self._arrived, config.stuck_after, now)
         self._reported &= late.keys()
         for rank, (what, seconds, count) in late.items():
-            if rank not in self._reported and not self._watch.is_silent(rank):
+            if rank not in self._reported and rank not in self._watch.silent_ranks():
                 self._reported.add(rank)
                 self._asked[rank] = now, f"is not in {what}, for {seconds:.0f} s; {count} others wait"
                 self._tell(rank, {"stack?": True})
@@ -517,4 +518,4 @@ class Control:
 
     def _abort(self, rank: int, why: str, tell_all: Callable[[dict[str, Any]], None]) -> None:
         tell_all({"report": f"weft: aborting all processes, since {why} (abort_after)"})
-        tell_all({"abort": rank})
+        tell_all({"abort": [rank, *self._watch.silent_ranks()]})

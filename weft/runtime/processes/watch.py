@@ -48,9 +48,9 @@ class Watch:
             for link in links.values():
                 link.heard += paused
 
-    def is_silent(self, rank: int) -> bool:
-        """Return whether a process was reported as silent and has not been heard of since."""
-        return rank in self._reported
+    def silent_ranks(self) -> list[int]:
+        """Return the processes that were reported as silent and have not been heard of since."""
+        return list(self._reported)
 
     def look(self, links: Mapping[int, Link], name: str, last: str, rank: int) -> Iterator[Finding]:
         """Yield what follows from the silence of a process with this name and last activity."""
