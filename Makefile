@@ -187,7 +187,7 @@ test-faults: setup
 
 # One process after the other: limits of seconds hold on a machine that does nothing else.
 test-faults-processes: setup
-	$(BIN)/python -m tests.processes.fault_table --times 5 $(FAULTS)
+	$(BIN)/python -m tests.processes.fault_runs --times 5 $(FAULTS)
 
 fuzz: setup
 	$(BIN)/python -m tests.fuzz --count $(N)

@@ -28,6 +28,11 @@ class Host(NamedTuple):
         """Return the command that runs another one on this host."""
         return ["ip", "netns", "exec", self.name, *arguments]
 
+    def set_link(self, state: str) -> None:
+        """Plug or unplug the cable of this host ("up" or "down"), at the switch, so the host does not notice."""
+        unique, _, index = self.name.rpartition("h")
+        _ip("-n", f"{unique}s", "link", "set", f"port{index}", state)
+
 
 def _ip(*arguments: str) -> None:
     subprocess.run(["ip", *arguments], check=True, capture_output=True, text=True)

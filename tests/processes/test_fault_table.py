@@ -9,7 +9,9 @@ import pathlib
 
 import pytest
 
-from tests.processes.fault_table import TABLE, Fault, run_fault
+from tests.processes.fault_runs import run_fault
+from tests.processes.fault_table import TABLE, Fault
+from tests.processes.hosts import can_make_hosts
 from tests.processes.launching import SCRIPTS, needs_mpi
 
 SLACK = 3.0
@@ -35,5 +37,7 @@ def test_the_table_has_different_faults_of_the_script() -> None:
     ids=lambda fault: fault.name.replace(" ", "_"),
 )
 def test_a_fault_is_told_and_all_end(fault: Fault, tmp_path: pathlib.Path) -> None:
+    if fault.cut and not can_make_hosts():
+        pytest.skip("needs the right to make network namespaces (ip netns add), as root has it")
     outcome = run_fault(fault._replace(settings={**fault.settings, **SAMPLE.get(fault.name, {})}), tmp_path, SLACK)
     assert not outcome.wrong, f"{outcome.wrong}\n{outcome.text}"

@@ -25,7 +25,7 @@ INDEX = next(
 )
 STEPS, FAULT = 60, 20
 with (FOLDER / "pids").open("a") as pids:
-    pids.write(f"{os.getpid()}\n")
+    pids.write(f"{os.readlink('/proc/self')}\n")  # in the namespace of the test
 
 
 def note(what: str) -> None:
@@ -223,8 +223,8 @@ def save_steps() -> None:
                         note("fault")
                         sys.exit(0)
             step()
-            if i == 2 and WHAT.startswith("save_busy"):
-                note("fault")
+            if i == 2:
+                note("ready")
             manager.save(i, {"state": state(i)} if LAYOUT == "orbax" else state(i))
     manager.wait_until_finished()
 
@@ -239,7 +239,14 @@ if WHAT.startswith("save"):
         print(f"process {INDEX} is told: {error}", file=sys.stderr, flush=True)
         raise
 else:
-    for i in range(STEPS if WHAT != "cut" else 100_000):
+    end = time.monotonic() + (12 if WHAT == "cut_short" else 600)
+    for i in range(STEPS if not WHAT.startswith("cut") else 1_000_000):
+        if i == FAULT:
+            note("ready")
+            time.sleep(1.5 if WHAT == "cut_idle" else 0.0)
+        # All processes must do the same number of steps.
+        if WHAT == "cut_short" and i > FAULT and multihost_utils.broadcast_one_to_all(time.monotonic() > end):
+            break
         if i == FAULT and INDEX in RANKS:
             step_to_fault()
         if is_faulty("idle") and i == FAULT:
