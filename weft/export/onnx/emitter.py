@@ -21,6 +21,8 @@ from weft.ir.jaxpr import Equation
 BOOL, FLOAT32, INT32, INT64 = (np.dtype(name) for name in ("bool", "float32", "int32", "int64"))
 # Slices to the end of a dimension stop at this index.
 END = (1 << 63) - 1
+# From this version on, the axis of a Fourier transform is an input and no attribute.
+TRANSFORM_AXIS_IS_INPUT = 20
 
 
 class Emitter:
@@ -111,6 +113,16 @@ class Emitter:
     def copy(self, source: Value, target: Value) -> None:
         """Append a node that copies a value under another name."""
         self._graphs[-1].nodes.append(Node("Identity", (source.name,), (target.name,), {}, self._node_name("Identity")))
+
+    def give(self, body: Graph, values: Sequence[Value]) -> None:
+        """Return values from the body that is being emitted: each is the result of a node of its own in it."""
+        for value in values:
+            body.outputs.append(Value(self.new_name(), value.dtype, value.shape))
+            self.copy(value, body.outputs[-1])
+
+    def append(self, nodes: Sequence[Node]) -> None:
+        """Append nodes that were emitted into another graph."""
+        self._graphs[-1].nodes.extend(nodes)
 
     def _node_name(self, operation: str) -> str:
         self._nodes += 1
@@ -271,6 +283,22 @@ class Emitter:
         narrow = [condition.narrow, *(self.cast(x.narrow, compute) for x in (yes, no))]
         result = self.node("Where", narrow, compute, broadcast([x.shape for x in narrow]))
         return self.expand(self.cast(result, yes.dtype), broadcast([x.shape for x in (condition, yes, no)]))
+
+    def finish(self) -> None:
+        """Remove what no result needs, and write operations as the version of the operator set has them."""
+        self.graph.drop_dead()
+        if self.version >= TRANSFORM_AXIS_IS_INPUT:
+            with self.outermost():
+                self._move_axes(self.graph)
+
+    def _move_axes(self, graph: Graph) -> None:
+        for node in graph.nodes:
+            if node.operation == "DFT" and "axis" in node.attributes:
+                axis = self.constant(np.int64(node.attributes.pop("axis")))
+                self.graph.constants[axis.name] = axis
+                node.inputs = (node.inputs[0], "", axis.name)
+            for body in node.graphs():
+                self._move_axes(body)
 
     # -- errors ------------------------------------------------------------------------------------------------------
 

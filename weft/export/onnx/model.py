@@ -13,7 +13,7 @@ from weft.base.dataclass import dataclass
 from weft.base.errors import ArgumentError, NotSupportedError
 from weft.export.exported import Exported, export
 from weft.export.file import is_empty
-from weft.export.onnx import rules
+from weft.export.onnx import lanes, rules
 from weft.export.onnx.emitter import INT64, Emitter
 from weft.export.onnx.graph import NEWEST, OLDEST, External, Graph, Node, Value, graph_lines, model_message
 from weft.export.onnx.lower import emit_jaxpr, part_types
@@ -25,7 +25,7 @@ LEAST_EXTERNAL = 1024
 # The format of protocol buffers ends at 2 GB; a part of that is left for names.
 MOST_BYTES = 2_000_000_000
 
-assert rules.LOADED
+assert rules.LOADED and lanes.SPECIAL  # importing them fills the tables
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,7 +161,7 @@ def write_model(
     outs = [aval for aval in exported.out_avals if not is_empty(aval)]
     names = give_names(result_paths(exported, outs), output_names, "output")
     declare_outputs(g, results, names)
-    g.graph.drop_dead()
+    g.finish()
     return OnnxModel(exported.fun_name, g.graph, g.version, exported.in_tree, exported.out_tree)
 
 

@@ -4,13 +4,27 @@ from weft.export.onnx.rules import (
     contraction,
     control,
     elementwise,
+    fourier,
     functions,
     indexing,
     movement,
     random,
     reduction,
     sorting,
+    windows,
 )
 
 # Importing the files fills the tables.
-LOADED = (contraction, control, elementwise, functions, indexing, movement, random, reduction, sorting)
+LOADED = (
+    contraction,
+    control,
+    elementwise,
+    fourier,
+    functions,
+    indexing,
+    movement,
+    random,
+    reduction,
+    sorting,
+    windows,
+)

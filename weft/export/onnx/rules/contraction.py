@@ -8,16 +8,19 @@ from typing import Any
 
 import numpy as np
 
+from weft import lax, numpy as wnp
 from weft.base import dtypes
 from weft.export.onnx.emitter import BOOL, FLOAT32, Emitter
 from weft.export.onnx.graph import Shape, Value
 from weft.export.onnx.kernels import computing_dtype
+from weft.export.onnx.lower import part_types
 from weft.export.onnx.rules.elementwise import compare
 from weft.export.onnx.rules.movement import cut, pad
 from weft.export.onnx.rules.reduction import neutral_element
-from weft.export.onnx.table import rule
+from weft.export.onnx.table import Parts, define, parts_rule, rule
 from weft.indexing.expression import Expression
 from weft.ir.jaxpr import Equation
+from weft.ir.primitive import lookup
 from weft.primitives.contraction.contract import compute_dtype
 from weft.primitives.families import inverse_permutation, remaining_axes
 
@@ -35,6 +38,30 @@ def write_dot_general(g: Emitter, e: Equation, lhs: Value, rhs: Value) -> Value:
     if truth:
         result = compare(g, "Greater", result, g.scalar(0, result))
     return g.cast(g.cast(result, compute), out.dtype)
+
+
+@parts_rule("dot_general")
+def write_complex_product(g: Emitter, e: Equation, lhs: Parts, rhs: Parts) -> list[Parts] | None:
+    """Contract complex numbers by products of their parts."""
+    out: Any = e.outvars[0].aval
+    if len(lhs) == len(rhs) == 1:
+        return None
+    part = dtypes.to_real_dtype(out.dtype)
+
+    def product(i: int, j: int) -> Value | None:
+        if i >= len(lhs) or j >= len(rhs):
+            return None
+        return contract(g, g.cast(lhs[i], part), g.cast(rhs[j], part), e.params["dimension_numbers"])
+
+    def combine(operation: str, x: Value | None, y: Value | None) -> Value:
+        if x is not None and y is not None:
+            return g.elementwise(operation, x, y)
+        found = x if y is None else y
+        assert found is not None
+        return found
+
+    real = combine("Sub", product(0, 0), product(1, 1))
+    return [(real, combine("Add", product(0, 1), product(1, 0)))[: len(part_types(out))]]
 
 
 def contract(g: Emitter, lhs: Value, rhs: Value, dimension_numbers: Any) -> Value:
@@ -121,7 +148,8 @@ def max_pool(g: Emitter, x: Value, params: Any, shape: Shape) -> Value | None:
     return g.transpose(g.reshape(result, (*leading, *counts)), inverse_permutation(order))
 
 
-@rule("reduce_window_sum", "reduce_window_max", "reduce_window_min")
+@rule("reduce_window_max", "reduce_window_min")
+@rule("reduce_window_sum", moves=True)  # of each part of complex numbers
 def write_window(g: Emitter, e: Equation, x: Value) -> Value:
     """Reduce sliding windows: maxima by one operation where it has the form, others axis by axis."""
     params, out = e.params, e.outvars[0].aval
@@ -166,3 +194,61 @@ def join(g: Emitter, operation: str, parts: Sequence[Value]) -> Value:
         logical = {"Max": "Or", "Min": "And"}.get(operation, operation)
         total = g.elementwise(logical if part.dtype == BOOL else operation, total, part)
     return total
+
+
+def is_complex(e: Equation) -> bool:
+    """Return whether an operand of an equation is complex."""
+    return any(dtypes.kind(a.aval.dtype) == "c" for a in e.invars)  # type: ignore[attr-defined]
+
+
+@define("conv_general_dilated", applies=is_complex)
+def define_complex_convolution(lhs: Any, rhs: Any, *, preferred_element_type: Any = None, **params: Any) -> Any:
+    """Convolve complex numbers by convolutions of their parts."""
+    real, imaginary = lax.real, lax.imag
+
+    def convolve(x: Any, y: Any) -> Any:
+        return lookup("conv_general_dilated")(x, y, preferred_element_type=None, **params)
+
+    first, second = (lax.convert_element_type(x, lax.complex(np.float32(0), np.float32(0)).dtype) for x in (lhs, rhs))
+    parts = [(real(x), imaginary(x)) for x in (first, second)]
+    (a, b), (c, d) = parts
+    return lax.complex(convolve(a, c) - convolve(b, d), convolve(a, d) + convolve(b, c))
+
+
+@define("conv_general_dilated")
+def define_convolution(
+    lhs: Any, rhs: Any, *, window_strides: Any, padding: Any, lhs_dilation: Any, rhs_dilation: Any,
+    dimension_numbers: Any, feature_group_count: int = 1, batch_group_count: int = 1, precision: Any = None,
+    preferred_element_type: Any = None,
+) -> Any:  # fmt: skip
+    """Sum products with each element of the kernel, for dtypes and shapes that kernels do not take."""
+    dnums = dimension_numbers
+    result: Any = lookup("conv_general_dilated").type(
+        lhs.aval, rhs.aval, window_strides=window_strides, padding=padding, lhs_dilation=lhs_dilation,
+        rhs_dilation=rhs_dilation, dimension_numbers=dnums, feature_group_count=feature_group_count,
+        batch_group_count=batch_group_count, precision=precision, preferred_element_type=preferred_element_type,
+    )  # fmt: skip
+    compute = compute_dtype(lhs.dtype, rhs.dtype, result.dtype)
+    x, kernel = (lookup("convert_element_type")(a, new_dtype=compute, weak_type=False) for a in (lhs, rhs))
+    x, kernel = x.transpose(dnums.lhs_spec), kernel.transpose(dnums.rhs_spec)
+    shape = tuple(result.shape[i] for i in dnums.out_spec)
+    groups = max(feature_group_count, batch_group_count)
+    if batch_group_count > 1:
+        apart = x.reshape(groups, x.shape[0] // groups, *x.shape[1:])
+        x = apart.swapaxes(0, 1).reshape(x.shape[0] // groups, -1, *x.shape[2:])
+    config = [(0, 0, 0)] * 2 + [(*p, d - 1) for p, d in zip(padding, lhs_dilation, strict=True)]
+    x = lax.pad(x, np.zeros((), compute), config)
+    x = x.reshape(x.shape[0], groups, x.shape[1] // groups, *x.shape[2:])
+    kernel = kernel.reshape(groups, kernel.shape[0] // groups, *kernel.shape[1:])
+    total = wnp.zeros((groups, shape[0], *shape[2:], kernel.shape[1]), compute)
+    for at in np.ndindex(*kernel.shape[3:]):
+        starts = [i * d for i, d in zip(at, rhs_dilation, strict=True)]
+        limits = [s + max((n - 1) * step + 1, 0) for s, n, step in zip(starts, shape[2:], window_strides, strict=True)]
+        patch = lax.slice(x, (0, 0, 0, *starts), (*x.shape[:3], *limits), (1, 1, 1, *window_strides))
+        weights = kernel[(slice(None),) * 3 + at]
+        total = total + lookup("dot_general")(
+            patch, weights, dimension_numbers=(((2,), (2,)), ((1,), (0,))), preferred_element_type=None
+        )
+    merged = wnp.moveaxis(wnp.moveaxis(total, 0, -2).reshape(*shape[:1], *shape[2:], shape[1]), -1, 1)
+    ordered = merged.transpose(inverse_permutation(dnums.out_spec))
+    return lookup("convert_element_type")(ordered, new_dtype=result.dtype, weak_type=False)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from weft.export.onnx.emitter import BOOL, INT32, INT64, Emitter
-from weft.export.onnx.graph import Graph, Value
+from weft.export.onnx.graph import Value
 from weft.export.onnx.lower import emit_jaxpr, part_types
 from weft.export.onnx.rules.elementwise import compare
 from weft.export.onnx.table import Parts, parts_rule
@@ -25,14 +25,6 @@ def group(values: Sequence[Value], avals: Sequence[Any]) -> list[Parts]:
     """Return the arrays of types `avals` that consist of tensors."""
     rest = iter(values)
     return [tuple(next(rest) for _ in part_types(aval)) for aval in avals]
-
-
-def give(g: Emitter, graph: Graph, values: Sequence[Value]) -> None:
-    """Return values from a body: each is the result of a node of its own in it."""
-    for value in values:
-        copied = Value(g.new_name(), value.dtype, value.shape)
-        g.copy(value, copied)
-        graph.outputs.append(copied)
 
 
 def body_inputs(g: Emitter, avals: Sequence[Any]) -> list[Parts]:
@@ -60,9 +52,9 @@ def write_cond(g: Emitter, e: Equation, index: Parts, *operands: Parts) -> list[
             return flatten(emit_jaxpr(g, branches[first], operands))
         taken = compare(g, "LessOrEqual", index[0], g.scalar(first, index[0]))
         with g.body("then") as then:
-            give(g, then, flatten(emit_jaxpr(g, branches[first], operands)))
+            g.give(then, flatten(emit_jaxpr(g, branches[first], operands)))
         with g.body("otherwise") as otherwise:
-            give(g, otherwise, choose(first + 1))
+            g.give(otherwise, choose(first + 1))
         return g.nodes("If", [taken], types, then_branch=then, else_branch=otherwise)
 
     return group(choose(0), avals)
@@ -83,7 +75,7 @@ def write_scan(g: Emitter, e: Equation, *operands: Parts) -> list[Parts]:
     with g.body("step") as body:
         state = body_inputs(g, jaxpr.in_avals[first:last])
         slices = body_inputs(g, jaxpr.in_avals[last:])
-        give(g, body, flatten(emit_jaxpr(g, jaxpr, [*consts, *state, *slices])))
+        g.give(body, flatten(emit_jaxpr(g, jaxpr, [*consts, *state, *slices])))
     arrays = flatten(xs)
     results = len(types) - len(flatten(carry))
     directions: dict[str, Any] = {"num_scan_inputs": len(arrays)}
@@ -127,7 +119,7 @@ def loop(
         going = g.input("v", BOOL, ())
         state = body_inputs(g, avals)
         again, values = step(at, state)
-        give(g, body, [going if again is None else again, *values])
+        g.give(body, [going if again is None else again, *values])
     return g.nodes("Loop", [trips, condition, *flatten(carry)], types, body=body)
 
 

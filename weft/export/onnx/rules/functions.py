@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from weft.export.onnx.emitter import Emitter
 from weft.export.onnx.graph import Value
 from weft.export.onnx.rules.elementwise import compare, equals, in_float32
@@ -15,14 +13,13 @@ from weft.ir.jaxpr import Equation
 # Functions with a kernel for float32.
 SINGLE = {
     "tan": "Tan", "asin": "Asin", "acos": "Acos", "atan": "Atan", "sinh": "Sinh", "cosh": "Cosh", "asinh": "Asinh",
-    "acosh": "Acosh", "atanh": "Atanh", "erf": "Erf",
+    "acosh": "Acosh", "atanh": "Atanh",
 }  # fmt: skip
 
 
-@rule(*SINGLE)
-def write_single(g: Emitter, e: Equation, x: Value) -> Value | None:
+def write_single(g: Emitter, e: Equation, x: Value) -> Value:
     """Apply a function that runtimes have for float32."""
-    return None if x.dtype == np.float64 else g.elementwise(SINGLE[e.primitive.name], x)
+    return g.elementwise(SINGLE[e.primitive.name], x)
 
 
 @rule("log1p")
@@ -48,12 +45,9 @@ def write_expm1(g: Emitter, e: Equation, x: Value) -> Value:
     return g.where(near, g.where(equals(g, logarithm, 0), x, corrected), less)
 
 
-@rule("atan2")
 @in_float32
-def write_atan2(g: Emitter, e: Equation, y: Value, x: Value) -> Value | None:
+def write_atan2(g: Emitter, e: Equation, y: Value, x: Value) -> Value:
     """Return the angles of points: of the quotient, in the quadrant of the signs."""
-    if x.dtype == np.float64:
-        return None
     infinite = g.elementwise("And", *(equals(g, g.elementwise("Abs", a), math.inf) for a in (x, y)))
     quotient = g.elementwise("Div", *(g.where(infinite, g.elementwise("Sign", a), a) for a in (y, x)))
     angle = g.elementwise("Atan", quotient)

@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 
+from weft import lax, numpy as wnp
 from weft.base import dtypes
 from weft.export.onnx.emitter import BOOL, FLOAT32, INT32, INT64, Emitter
 from weft.export.onnx.graph import Shape, Value
 from weft.export.onnx.kernels import computing_dtype
 from weft.export.onnx.rules.elementwise import compare, extreme, is_bool, is_nan, kind
 from weft.export.onnx.rules.movement import cut, pad, reverse
-from weft.export.onnx.table import rule
+from weft.export.onnx.table import define, rule
 from weft.indexing.expression import Expression
 from weft.ir.jaxpr import Equation
 
@@ -26,7 +27,8 @@ REDUCTIONS = {
 }
 
 
-@rule(*REDUCTIONS)
+@rule("reduce_prod", "reduce_max", "reduce_min")
+@rule("reduce_sum", moves=True)  # of each part of complex numbers
 def write_reduction(g: Emitter, e: Equation, x: Value) -> Value:
     """Reduce axes by a sum, product or extreme."""
     if any(x.shape[axis] == 0 for axis in e.params["axes"]):
@@ -121,7 +123,7 @@ def write_arg_extreme(g: Emitter, e: Equation, x: Value) -> Value:
 # --------------------------------------------------------------------------------------------------------- cumulative
 
 
-@rule("cumsum")
+@rule("cumsum", moves=True)  # of each part of complex numbers
 def write_cumsum(g: Emitter, e: Equation, x: Value) -> Value:
     """Return running sums."""
     compute = computing_dtype("CumSum", x.dtype)
@@ -150,6 +152,15 @@ def write_cumulative(g: Emitter, e: Equation, x: Value) -> Value:
         step *= 2
     wide = g.cast(wide, own)
     return reverse(g, wide, (axis,)) if e.params["reverse"] else wide
+
+
+def define_running(combine: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+    """Return the definition of a cumulative operation on complex numbers."""
+    return lambda x, *, axis, reverse: lax.associative_scan(combine, x, axis=axis, reverse=reverse)
+
+
+define("cumprod")(define_running(wnp.multiply))
+define("cumlogsumexp")(define_running(wnp.logaddexp))
 
 
 def neutral_element(name: str, dtype: Any) -> Any:
