@@ -51,7 +51,9 @@ PROGRAMS: dict[str, tuple[Any, ...]] = {
         lambda i, j: (i // j, i % j, i << 2, i >> 1, wnp.gcd(i, j), i ** 3, wnp.bitwise_count(i), lax.clz(i)),
         np.array([7, -7, 0, 123456789, -(2**31)], np.int32), np.array([2, 3, 5, -7, -1], np.int32),
     ),
-    "normal numbers": (lambda x, k: x + random.normal(random.wrap_key_data(k), x.shape), X, np.array([3, 4], np.uint32)),
+    "normal numbers": (
+        lambda x, k: x + random.normal(random.wrap_key_data(k), x.shape), X, np.array([3, 4], np.uint32),
+    ),
     "transforms": (lambda x: (wnp.fft.rfft(x, axis=0), wnp.fft.irfft(wnp.fft.rfft(x)), abs(wnp.fft.fft2(x))), X),
     "convolution of integers": (
         lambda x: wnp.convolve(x, np.arange(3), mode="same"), np.arange(9, dtype=np.int32),
