@@ -14,6 +14,7 @@ from weft import export, lax, random
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(5, 3)).astype(np.float32)
+S = (RNG.normal(size=(3, 3)) + 3 * np.eye(3)).astype(np.float32)
 INDICES = np.array([0, 2, -1, 7, 1], np.int32)
 
 PROGRAMS: dict[str, tuple[Any, ...]] = {
@@ -57,6 +58,18 @@ PROGRAMS: dict[str, tuple[Any, ...]] = {
     "transforms": (lambda x: (wnp.fft.rfft(x, axis=0), wnp.fft.irfft(wnp.fft.rfft(x)), abs(wnp.fft.fft2(x))), X),
     "convolution of integers": (
         lambda x: wnp.convolve(x, np.arange(3), mode="same"), np.arange(9, dtype=np.int32),
+    ),
+    "linear algebra": (
+        lambda x, y: (wnp.linalg.solve(x, y), wnp.linalg.inv(x), wnp.linalg.det(x), wnp.linalg.cholesky(x @ x.T)),
+        S, X.T,
+    ),
+    "factorizations": (
+        lambda x: (
+            (lambda u, s, v: (u * s) @ v)(*wnp.linalg.svd(x, full_matrices=False)),
+            (lambda w, v: (v * w) @ v.T)(*wnp.linalg.eigh(x @ x.T)), (lambda q, r: q @ r)(*wnp.linalg.qr(x)),
+            wnp.linalg.lstsq(x, x[:, 0])[0], wnp.linalg.pinv(x),
+        ),
+        S,
     ),
     "small dtypes": (
         lambda x: [(x.astype(d) * 3).astype(d) for d in ("int8", "uint8", "int16", "uint16", "uint32", "float16")], X,

@@ -13,16 +13,14 @@ from weft.compiler.passes.inline import inline
 from weft.errors import NotSupportedError
 from weft.export.onnx.emitter import Emitter
 from weft.export.onnx.graph import NEWEST, OLDEST
-from weft.export.onnx.lower import constant_parts, emit_jaxpr
+from weft.export.onnx.lower import constant_parts, emit_jaxpr, part_types
 from weft.export.onnx.model import declare_inputs, declare_outputs
+from weft.primitives.linalg.matrix import MatrixFunction
 from weft.trace.stage import stage
 
 # Why some samples of primitives cannot be written, and which primitives.
 REASONS = {
-    "factorizations": (
-        "cholesky eig eigh geqrf hessenberg householder_product linear_solve lu lu_pivots_to_permutation qr schur svd "
-        "triangular_solve tridiagonal tridiagonal_solve"
-    ),
+    "eigenvalues of general matrices": "eig schur",
     "choices by any function": "select_and_scatter",
     "formats that no dtype has": "reduce_precision",
 }
@@ -35,6 +33,9 @@ DIFFERENT = {
 }
 # Errors in units of the dtype's precision.
 TOLERANCE = 128.0
+# Factorizations by loops are not LAPACK's: vectors have other signs or phases, and errors depend on the matrix.
+FACTORIZATION_TOLERANCE = 4096.0
+UP_TO_PHASE = {"eigh", "svd"}
 CASES = [case for case in ALONE if case.result_types]
 
 
@@ -56,6 +57,13 @@ def tensors(arrays: list[np.ndarray], avals: list) -> list[np.ndarray]:
     return [np.asarray(value.data) for values in parts for value in values]
 
 
+def magnitudes(arrays: list[np.ndarray], avals: list) -> list[np.ndarray]:
+    """Return the magnitudes of the elements of tensors, two of which may be a complex array."""
+    rest = iter(arrays)
+    parts = [[next(rest) for _ in part_types(aval)] for aval in avals]
+    return [np.abs(p[0]) if len(p) == 1 else np.hypot(*p) for p in parts]
+
+
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_models_compute_what_primitives_do(case: Case) -> None:
     name = case.primitive.name
@@ -67,13 +75,16 @@ def test_models_compute_what_primitives_do(case: Case) -> None:
     found = run_graph(g.graph, g.version, tensors(case.arrays, case.types))
     expected = tensors(case.results, case.result_types)
     worst = 0.0
+    if name in UP_TO_PHASE:
+        found, expected = (magnitudes(arrays, case.result_types) for arrays in (found, expected))
     for own, wanted in zip(found, expected, strict=True):
         assert own.dtype == wanted.dtype and own.shape == wanted.shape
         if dtypes.kind(wanted.dtype) == "f":
             worst = max(worst, errors_in_eps(own, wanted))
         elif not np.array_equal(own, wanted):
             worst = np.inf
-    assert (worst > TOLERANCE) == (str(case) in DIFFERENT), f"{worst} times the precision"
+    limit = FACTORIZATION_TOLERANCE if isinstance(case.primitive, MatrixFunction) else TOLERANCE
+    assert (worst > limit) == (str(case) in DIFFERENT), f"{worst} times the precision"
 
 
 @pytest.mark.parametrize("version", range(OLDEST + 1, NEWEST + 1))

@@ -17,7 +17,7 @@ import numpy as np
 
 from weft.base import dtypes
 from weft.compiler.target.lanes import Lane, Lanes
-from weft.compiler.target.llvm import Type, Value as Register, double, float_, i1, i32, i64, ptr
+from weft.compiler.target.llvm import Type, Value as LlvmValue, double, float_, i1, i32, i64, ptr
 from weft.compiler.target.llvm.function import Region
 from weft.compiler.target.math import inverse, trigonometric
 from weft.compiler.target.math.term import Term
@@ -45,8 +45,8 @@ ORDERED = {"olt": "Less", "ole": "LessOrEqual", "ogt": "Greater", "oge": "Greate
 SIGNED = {"slt": "Less", "sle": "LessOrEqual", "sgt": "Greater", "sge": "GreaterOrEqual", "eq": "Equal"}
 
 
-class Tensor(Register):
-    """Register whose lanes are the elements of a tensor."""
+class Tensor(LlvmValue):
+    """LlvmValue whose lanes are the elements of a tensor."""
 
     __slots__ = ("tensor",)
 
@@ -55,29 +55,32 @@ class Tensor(Register):
         self.tensor = tensor
 
 
-class Room(Register):
-    """Memory of one register."""
+class Room(LlvmValue):
+    """Memory of one value."""
 
-    __slots__ = ("register",)
+    __slots__ = ("value",)
 
-    def __init__(self, register: Register | None = None) -> None:
+    def __init__(self, value: LlvmValue | None = None) -> None:
         super().__init__("room", ptr)
-        self.register = register
+        self.value = value
 
 
-class Place(Register):
+class Place(LlvmValue):
     """Element of a table of constants, or its first one."""
 
     __slots__ = ("index", "values")
 
-    def __init__(self, values: np.ndarray, index: Register | int = 0) -> None:
+    def __init__(self, values: np.ndarray, index: LlvmValue | int = 0) -> None:
         super().__init__("place", ptr)
         self.values = values
         self.index = index
 
 
 class TensorFunction:
-    """Instructions of LLVM as nodes of a graph."""
+    """Instructions of LLVM as nodes of a graph. It is its own module, of the helpers and tables of one equation."""
+
+    # An exact multiply-add of float64 would be tens of nodes; without it the last digits are not exact.
+    fused = True
 
     def __init__(self, g: Emitter, shape: Shape, arguments: Sequence[Room] = (), buffer: Any = None) -> None:
         self.g = g
@@ -88,43 +91,43 @@ class TensorFunction:
         self._buffer: AbstractContextManager[Graph] | None = buffer
         self._helpers: dict[str, tuple[TensorFunction, Graph]] = {}
 
-    # -- registers -----------------------------------------------------------------------------------------------------
+    # -- values -----------------------------------------------------------------------------------------------------
 
-    def read(self, register: Register) -> Value:
-        """Return the tensor of a register, or the constant that its text says."""
-        if isinstance(register, Tensor):
-            return register.tensor
-        text, dtype = register.text, DTYPES[register.type]
+    def read(self, value: LlvmValue) -> Value:
+        """Return the tensor of a value, or the constant that its text says."""
+        if isinstance(value, Tensor):
+            return value.tensor
+        text, dtype = value.text, DTYPES[value.type]
         if text in ("true", "false"):
             return self.g.constant(np.asarray(text == "true"))
         if text.startswith("0x"):
             return self.g.constant(np.asarray(struct.unpack("<d", struct.pack("<Q", int(text, 16)))[0], dtype))
         return self.g.constant(np.asarray(int(text), dtype))
 
-    def _apply(self, operation: str, *registers: Register, dtype: Any = None) -> Tensor:
-        return Tensor(self.g.elementwise(operation, *map(self.read, registers), dtype=dtype))
+    def _apply(self, operation: str, *values: LlvmValue, dtype: Any = None) -> Tensor:
+        return Tensor(self.g.elementwise(operation, *map(self.read, values), dtype=dtype))
 
-    def _cast(self, a: Register, type: Type) -> Tensor:
+    def _cast(self, a: LlvmValue, type: Type) -> Tensor:
         return Tensor(self.g.cast(self.read(a), DTYPES[type]))
 
     # -- arithmetic ----------------------------------------------------------------------------------------------------
 
-    def fadd(self, a: Register, b: Register) -> Tensor:
+    def fadd(self, a: LlvmValue, b: LlvmValue) -> Tensor:
         return self._apply("Add", a, b)
 
-    def fsub(self, a: Register, b: Register) -> Tensor:
+    def fsub(self, a: LlvmValue, b: LlvmValue) -> Tensor:
         return self._apply("Sub", a, b)
 
-    def fmul(self, a: Register, b: Register) -> Tensor:
+    def fmul(self, a: LlvmValue, b: LlvmValue) -> Tensor:
         return self._apply("Mul", a, b)
 
-    def fdiv(self, a: Register, b: Register) -> Tensor:
+    def fdiv(self, a: LlvmValue, b: LlvmValue) -> Tensor:
         return self._apply("Div", a, b)
 
-    def fneg(self, a: Register) -> Tensor:
+    def fneg(self, a: LlvmValue) -> Tensor:
         return self._apply("Neg", a)
 
-    def fma(self, a: Register, b: Register, c: Register) -> Register:
+    def fma(self, a: LlvmValue, b: LlvmValue, c: LlvmValue) -> LlvmValue:
         """Multiply and add; of float32 the product is exact in float64."""
         if a.type is not float_:
             return self.fadd(self.fmul(a, b), c)
@@ -133,45 +136,45 @@ class TensorFunction:
 
     add, sub, mul = fadd, fsub, fmul
 
-    def shl(self, a: Register, b: Register) -> Tensor:
+    def shl(self, a: LlvmValue, b: LlvmValue) -> Tensor:
         return self._shift(a, b, "LEFT")
 
-    def lshr(self, a: Register, b: Register) -> Tensor:
+    def lshr(self, a: LlvmValue, b: LlvmValue) -> Tensor:
         return self._shift(a, b, "RIGHT")
 
-    def _shift(self, a: Register, b: Register, direction: str) -> Tensor:
+    def _shift(self, a: LlvmValue, b: LlvmValue, direction: str) -> Tensor:
         value = self.read(a)
         words = np.dtype(np.uint64 if value.dtype == INT64 else np.uint32)
         moved = shift(self.g, self.g.cast(value, words), self.read(b), direction)
         return Tensor(self.g.cast(moved, value.dtype))
 
-    def ashr(self, a: Register, b: Register) -> Register:
+    def ashr(self, a: LlvmValue, b: LlvmValue) -> LlvmValue:
         """Shift with copies of the sign: of a negative number, the complement of its shifted complement."""
         negative = self._apply("Less", a, self._zero(a), dtype=BOOL)
         flipped = self.not_(self.lshr(self.not_(a), b))
         return self.select(negative, flipped, self.lshr(a, b))
 
-    def _zero(self, a: Register) -> Tensor:
+    def _zero(self, a: LlvmValue) -> Tensor:
         return Tensor(self.g.constant(np.zeros((), DTYPES[a.type])))
 
-    def _logic(self, name: str, *registers: Register) -> Tensor:
-        return self._apply(name if registers[0].type is i1 else f"Bitwise{name}", *registers)
+    def _logic(self, name: str, *values: LlvmValue) -> Tensor:
+        return self._apply(name if values[0].type is i1 else f"Bitwise{name}", *values)
 
-    def and_(self, a: Register, b: Register) -> Tensor:
+    def and_(self, a: LlvmValue, b: LlvmValue) -> Tensor:
         return self._logic("And", a, b)
 
-    def or_(self, a: Register, b: Register) -> Tensor:
+    def or_(self, a: LlvmValue, b: LlvmValue) -> Tensor:
         return self._logic("Or", a, b)
 
-    def xor(self, a: Register, b: Register) -> Tensor:
+    def xor(self, a: LlvmValue, b: LlvmValue) -> Tensor:
         return self._logic("Xor", a, b)
 
-    def not_(self, a: Register) -> Tensor:
+    def not_(self, a: LlvmValue) -> Tensor:
         return self._logic("Not", a)
 
     # -- comparison and choice -----------------------------------------------------------------------------------------
 
-    def icmp(self, predicate: str, a: Register, b: Register) -> Tensor:
+    def icmp(self, predicate: str, a: LlvmValue, b: LlvmValue) -> Tensor:
         if predicate == "ne":
             return self.not_(self.icmp("eq", a, b))
         if predicate == "ult":  # with the top bits flipped, the order is that of signed integers
@@ -179,15 +182,15 @@ class TensorFunction:
             a, b, predicate = self.xor(a, top), self.xor(b, top), "slt"
         return Tensor(compare(self.g, SIGNED[predicate], self.read(a), self.read(b)))
 
-    def fcmp(self, predicate: str, a: Register, b: Register) -> Tensor:
+    def fcmp(self, predicate: str, a: LlvmValue, b: LlvmValue) -> Tensor:
         if predicate in ("une", "uno"):
             return self.not_(self.fcmp("oeq", a, b))
         return Tensor(compare(self.g, ORDERED[predicate], self.read(a), self.read(b)))
 
-    def select(self, condition: Register, a: Register, b: Register) -> Tensor:
+    def select(self, condition: LlvmValue, a: LlvmValue, b: LlvmValue) -> Tensor:
         return Tensor(self.g.where(*map(self.read, (condition, a, b))))
 
-    def reduce(self, operation: str, a: Register) -> Tensor:
+    def reduce(self, operation: str, a: LlvmValue) -> Tensor:
         """Return whether a boolean is true anywhere."""
         value = self.g.cast(self.read(a), INT32)
         flat = self.g.node("ReduceMax", [value], INT32, (), keepdims=0) if value.rank else value
@@ -195,25 +198,25 @@ class TensorFunction:
 
     # -- functions -----------------------------------------------------------------------------------------------------
 
-    def sqrt(self, a: Register) -> Tensor:
+    def sqrt(self, a: LlvmValue) -> Tensor:
         return self._apply("Sqrt", a)
 
-    def fabs(self, a: Register) -> Tensor:
+    def fabs(self, a: LlvmValue) -> Tensor:
         return self._apply("Abs", a)
 
-    def floor(self, a: Register) -> Tensor:
+    def floor(self, a: LlvmValue) -> Tensor:
         return self._apply("Floor", a)
 
-    def ceil(self, a: Register) -> Tensor:
+    def ceil(self, a: LlvmValue) -> Tensor:
         return self._apply("Ceil", a)
 
-    def roundeven(self, a: Register) -> Tensor:
+    def roundeven(self, a: LlvmValue) -> Tensor:
         return self._apply("Round", a)
 
-    def ftrunc(self, a: Register) -> Register:
+    def ftrunc(self, a: LlvmValue) -> LlvmValue:
         return self.copysign(self.floor(self.fabs(a)), a)
 
-    def copysign(self, a: Register, b: Register) -> Register:
+    def copysign(self, a: LlvmValue, b: LlvmValue) -> LlvmValue:
         """Return a magnitude with a sign; the reciprocal of a negative zero is negative."""
         value = self.read(b)
         zero = self.g.scalar(0, value)
@@ -224,14 +227,14 @@ class TensorFunction:
 
     # -- conversions ---------------------------------------------------------------------------------------------------
 
-    def bitcast(self, a: Register, type: Type) -> Tensor:
+    def bitcast(self, a: LlvmValue, type: Type) -> Tensor:
         value, dtype = self.read(a), DTYPES[type]
         if type.kind == "int":
             return Tensor(self.g.cast(bits_of_floats(self.g, value), dtype))
         words = np.dtype(np.uint64 if value.dtype == INT64 else np.uint32)
         return Tensor(floats_of_bits(self.g, self.g.cast(value, words), dtype))
 
-    def zext(self, a: Register, type: Type) -> Register:
+    def zext(self, a: LlvmValue, type: Type) -> LlvmValue:
         wide = self._cast(a, type)
         if a.type is not i32:
             return wide
@@ -242,14 +245,14 @@ class TensorFunction:
     # -- control flow --------------------------------------------------------------------------------------------------
 
     @contextmanager
-    def when(self, condition: Register, *otherwise: Register, unlikely: bool = False) -> Iterator[Region]:
+    def when(self, condition: LlvmValue, *otherwise: LlvmValue, unlikely: bool = False) -> Iterator[Region]:
         """Compute the region in any case: what it gives is right where its condition is false, too."""
         region = Region(otherwise)
         yield region
         region.results = region._yielded or ()
 
     @contextmanager
-    def repeat(self, *carried: Register) -> Iterator[Region]:
+    def repeat(self, *carried: LlvmValue) -> Iterator[Region]:
         """Write a loop that runs at least once, over tensors of one shape."""
         g = self.g
         start = [g.expand(self.read(value), broadcast([self.shape, self.read(value).shape])) for value in carried]
@@ -269,14 +272,14 @@ class TensorFunction:
     def alloca(self, type: Type, count: int = 1, align: int = 64) -> Room:
         return Room()
 
-    def store(self, value: Register, room: Any, align: int) -> None:
-        room.register = value
+    def store(self, value: LlvmValue, room: Any, align: int) -> None:
+        room.value = value
 
-    def load(self, type: Type, place: Any, align: int) -> Register:
+    def load(self, type: Type, place: Any, align: int) -> LlvmValue:
         """Return the contents of a room, or an element of a table."""
         if isinstance(place, Room):
-            assert place.register is not None
-            return place.register
+            assert place.value is not None
+            return place.value
         if isinstance(place.index, int):
             return Tensor(self.g.constant(place.values[place.index]))
         index = self.read(place.index)
@@ -289,7 +292,7 @@ class TensorFunction:
 
     opaque_table = table
 
-    def offset(self, place: Any, element: Type, index: Register | int) -> Place:
+    def offset(self, place: Any, element: Type, index: LlvmValue | int) -> Place:
         return Place(place.values, index)
 
     def function(self, name: str, returns: Type, parameters: Sequence[Any], linkage: str = "") -> TensorFunction:
@@ -317,20 +320,20 @@ class TensorFunction:
             return
         helper, graph = self._helpers[name]
         for room, parameter in zip(rooms[:-1], helper.arguments, strict=False):
-            assert isinstance(parameter.register, Tensor)
-            self.g.copy(self.g.expand(self.read(room.register), self.shape), parameter.register.tensor)
+            assert isinstance(parameter.value, Tensor)
+            self.g.copy(self.g.expand(self.read(room.value), self.shape), parameter.value.tensor)
         self.g.append(graph.nodes)
-        rooms[-1].register = helper.arguments[-1].register
+        rooms[-1].value = helper.arguments[-1].value
 
     def _reduce_angle(self, rooms: Sequence[Any]) -> None:
         """Reduce large angles, for which compiled code has integers of 128 bits: by the angle of (cos, sin)."""
-        angle: Any = rooms[0].register
+        angle: Any = rooms[0].value
         sine, cosine = (Term(self, self._apply(name, angle)) for name in ("Sin", "Cos"))  # type: ignore[arg-type]
         reduced = inverse.atan2(sine, cosine)
         quarter = (reduced * (2 / math.pi)).rint()
         values = quarter.to_integer(i64), reduced - quarter * (math.pi / 2), quarter * 0.0
         for room, value in zip(rooms[1:], values, strict=False):
-            room.register = value.value
+            room.value = value.value
 
 
 def lane(function: Any, dtype: Any, parts: Parts) -> Lane:

@@ -32,7 +32,8 @@ def write_broadcast(g: Emitter, e: Equation, x: Value, *sizes: Value) -> Value:
     """Place axes at other positions and repeat along the others."""
     shape = e.params["shape"]
     placed: list[Dimension] = [1] * len(shape)
-    for size, dim in zip(x.narrow.shape, e.params["broadcast_dimensions"], strict=True):
+    narrow = (1,) * (x.rank - x.narrow.rank) + x.narrow.shape
+    for size, dim in zip(narrow, e.params["broadcast_dimensions"], strict=True):
         placed[dim] = size
     return g.expand(g.reshape(x.narrow, tuple(placed)), shape)
 
