@@ -19,6 +19,7 @@ LIBRARY_VENV := .venv-library
 ECOSYSTEM_VENV := .venv-ecosystem
 SUITES_VENV := .venv-suites
 DOCS_VENV := .venv-docs
+XLA_VENV := .venv-xla
 OLDEST_VENV := .venv-oldest
 ONNX_VENV := .venv-onnx
 BIN       := $(VENV)/bin
@@ -31,8 +32,9 @@ ECOSYSTEM_STAMP := $(ECOSYSTEM_VENV)/.installed
 SUITES_STAMP := $(SUITES_VENV)/.installed
 DOCS_STAMP := $(DOCS_VENV)/.installed
 ONNX_STAMP := $(ONNX_VENV)/.installed
+XLA_STAMP := $(XLA_VENV)/.installed
 
-.PHONY: help setup setup-peer setup-openmpi setup-ecosystem setup-suites setup-docs setup-onnx setup-library demo tiny test test-package test-all test-timing test-peer test-ecosystem test-suites bench-ecosystem test-openmpi test-onnx test-library test-oldest test-gpu bench-gpu test-faults test-faults-processes lint format wheel pages docs bench fuzz fuzz-files clean
+.PHONY: help setup setup-peer setup-openmpi setup-ecosystem setup-suites setup-docs setup-onnx setup-library setup-xla demo tiny test test-package test-all test-timing test-peer test-ecosystem test-suites bench-ecosystem test-openmpi test-onnx test-library test-xla test-oldest test-gpu bench-gpu test-faults test-faults-processes lint format wheel pages docs bench fuzz fuzz-files clean
 .DEFAULT_GOAL := help
 
 help:
@@ -48,6 +50,7 @@ help:
 	@echo "make test-openmpi  tests of many processes with Open MPI, in a separate environment: deaths that others survive"
 	@echo "make test-onnx  run models of ONNX by onnxruntime, in a separate environment: every sample of a primitive, and networks"
 	@echo "make test-library  libraries for WebAssembly and other processors, which an emulator runs, in a separate environment"
+	@echo "make test-xla   programs on XLA's plugin for CPUs, and plans by the compiler of TPUs, in a separate environment"
 	@echo "make test-oldest  the tests with the oldest versions of the dependencies, in a separate environment"
 	@echo "make test-gpu   the tests that need an NVIDIA GPU"
 	@echo "make bench-gpu  time against JAX and PyTorch on an NVIDIA GPU (GPU_PYTHON has them); results in build/gpu.json"
@@ -95,6 +98,9 @@ $(ONNX_STAMP): pyproject.toml Makefile
 $(OLDEST_VENV)/.installed: pyproject.toml Makefile
 	$(call install,$(OLDEST_VENV),test)
 
+$(XLA_STAMP): pyproject.toml Makefile
+	$(call install,$(XLA_VENV),test$(comma)examples$(comma)xla)
+
 $(DOCS_STAMP): pyproject.toml Makefile
 	$(call install,$(DOCS_VENV),docs)
 
@@ -113,6 +119,8 @@ setup-suites: $(SUITES_STAMP)
 setup-docs: $(DOCS_STAMP)
 
 setup-onnx: $(ONNX_STAMP)
+
+setup-xla: $(XLA_STAMP)
 
 demo: setup
 	$(BIN)/python examples/tour.py
@@ -167,6 +175,10 @@ test-onnx: setup-onnx
 # Emulators run what is compiled for other processors.
 test-library: setup-library
 	$(LIBRARY_VENV)/bin/python -m pytest -n $(WORKERS) --dist worksteal --no-skips tests/library tests/unit/test_export_library.py
+
+# TPUs are not needed: their compiler is in libtpu.
+test-xla: setup-xla
+	$(XLA_VENV)/bin/python -m pytest -n $(WORKERS) --dist worksteal tests/pjrt
 
 test-oldest:
 	mkdir -p build

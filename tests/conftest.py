@@ -39,6 +39,7 @@ _NEEDS = {
     "peer/test_keras_tensorboard.py": ("tensorboard",),
     "peer/test_keras_vocabularies.py": ("tensorflow",),
     "peer/test_linen_fp8.py": ("flax",),
+    "pjrt": ("xla_plugins",),
     "ecosystem": ("jax", "optax", "chex", "haiku", "flax", "keras", "equinox", "jaxtyping", "beartype", "numpyro",
                   "blackjax", "distrax", "diffrax", "optimistix", "lineax", "orbax"),
 }  # fmt: skip

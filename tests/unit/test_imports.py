@@ -76,9 +76,12 @@ COMPILER = (
 )
 # Only the folders of a target know it; the rest asks `get_tables` a target, and the backend of a device.
 TARGETS = ("weft.compiler.target.cpu", "weft.compiler.target.cuda")
-OF_TARGETS = ("weft/compiler/target/cpu/", "weft/compiler/target/cuda/", "weft/runtime/cpu/", "weft/runtime/cuda/")
+OF_TARGETS = (
+    *("weft/compiler/target/cpu/", "weft/compiler/target/cuda/"),
+    *("weft/runtime/cpu/", "weft/runtime/cuda/", "weft/runtime/pjrt/"),
+)
 # ... and of a platform the shared code knows what its protocols say, but for where it is registered.
-BACKENDS = ("weft.runtime.cpu", "weft.runtime.cuda")
+BACKENDS = ("weft.runtime.cpu", "weft.runtime.cuda", "weft.runtime.pjrt")
 REGISTERS = ("weft/runtime/__init__.py", "weft/runtime/device.py")
 ALWAYS_ALLOWED = {"weft", "numpy", "ml_dtypes"}
 # Packages that are optional or heavy: they are imported lazily.
@@ -132,6 +135,10 @@ LOADED_LATER = {
     "weft/runtime/cpu/spmd.py": ("weft.runtime.cpu.tuning",),
     "weft/runtime/cuda/driver.py": ("weft.compiler.target.cuda.lower", "weft.compiler.target.cuda.ptx"),
     "weft/runtime/cuda/executable.py": ("weft.runtime.cuda.inside",),
+    "weft/runtime/pjrt/executable.py": ("weft.runtime.pjrt.inside",),
+    "weft/runtime/pjrt/execution_backend.py": ("weft.compiler.target.target", "weft.runtime.pjrt."),
+    "weft/runtime/pjrt/register.py": ("weft.runtime.pjrt.",),
+    "weft/plan/__init__.py": ("weft.plan.topology", "weft.runtime.pjrt.topology"),
     "weft/runtime/cuda/prepared.py": ("weft.compiler.target.cuda.loops",),
 }
 IMPORT_SECONDS, FIRST_COMPILE_SECONDS = 0.3, 0.2

@@ -400,6 +400,21 @@ num_cpu_devices = FixedState(
 )
 define(num_cpu_devices)
 
+pjrt_plugins = text(
+    "pjrt_plugins",
+    "",
+    "PJRT plugins besides those of installed packages, as `name=path` separated by commas: the shared library of "
+    "`cpu=/opt/plugin.so` has the devices `weft.devices('pjrt:cpu')`.",
+    in_key=False,
+)
+pjrt_options = text(
+    "pjrt_options",
+    "",
+    "Options of PJRT plugins that are passed when their devices are first asked for, as `plugin.name=value` separated "
+    "by commas: `cpu.cpu_device_count=4`.",
+    in_key=False,
+)
+
 # ----------------------------------------------------------------------------- what programs written for JAX may ask
 
 

@@ -85,6 +85,8 @@ class Config(threading.local):
     profiling: bool
     traceback_filtering: str
     num_cpu_devices: int
+    pjrt_plugins: str
+    pjrt_options: str
     platform_name: str
     platforms: str
     cuda_visible_devices: str

@@ -13,7 +13,7 @@ import time
 import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from weft.api.communication import Communication
 from weft.api.jit import jit
@@ -21,6 +21,7 @@ from weft.base import tree
 from weft.base.arguments import described
 from weft.base.compile_options import get_compile_options
 from weft.base.errors import ArgumentError, ArgumentTypeError
+from weft.base.lazy import lazy
 from weft.base.publish import suggest as _suggest
 from weft.base.settings import config
 from weft.base.text import bytes_text
@@ -42,6 +43,14 @@ from weft.runtime.memory_backend import memory_backend
 from weft.runtime.spmd import find_stored_arguments
 from weft.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 from weft.sharding.spec import spec_dims
+
+if TYPE_CHECKING:
+    from weft.plan import topology as topology_plans
+    from weft.plan.topology import TopologyPlan
+    from weft.runtime.pjrt import topology as topologies
+else:
+    topology_plans = lazy("weft.plan.topology")
+    topologies = lazy("weft.runtime.pjrt.topology")
 
 __all__ = ["MACHINES", "Link", "Machine", "Plan", "plan"]
 
@@ -115,23 +124,53 @@ def plan(
     fun: Callable[..., Any],
     /,
     *shapes: Any,
-    mesh: Mesh | AbstractMesh,
+    mesh: Mesh | AbstractMesh | None = None,
     in_shardings: Any = None,
     out_shardings: Any = None,
     donate_argnums: int | Sequence[int] | None = None,
     machine: Any = "h100",
-) -> Plan:
+    topology: str | None = None,
+) -> Plan | TopologyPlan:
     """Plan `jit(fun, donate_argnums=...)` on a mesh, for arguments of these shapes (arrays or `ShapeDtypeStruct`s, in
     trees). They may exceed the memory of this machine: nothing is allocated.
 
     `in_shardings` and `out_shardings` are trees of `PartitionSpec`s or `NamedSharding`s that are prefixes of the
     arguments and the result; None leaves it open, and for arguments the sharding of a `ShapeDtypeStruct` holds. The
     mesh may be an `AbstractMesh`. `machine` is a name ('cpu', 'h100', 'h200', 'tpu_v5p') or a `weft.plan.Machine`.
+
+    With a `topology`, such as "v5e:2x4" or "v5p:2x2x4", the compiler of TPUs compiles the program for it, which needs
+    the package libtpu but no TPU: a `TopologyPlan` has the memory and the code that it found, or its message if the
+    memory does not suffice. Without a mesh it is the program of one device.
     """
     started = time.perf_counter()
+    if topology is not None:
+        return plan_topology(fun, shapes, topology, mesh, in_shardings, out_shardings, donate_argnums)
     staged = Staged(fun, shapes, mesh, donate_argnums)
     split = staged.partition_for(staged.in_dims(in_shardings), staged.out_dims(out_shardings))
     return staged.plan(split, get_machine(machine), started)
+
+
+def plan_topology(
+    fun: Callable[..., Any],
+    shapes: Sequence[Any],
+    name: str,
+    mesh: Mesh | AbstractMesh | None,
+    in_shardings: Any,
+    out_shardings: Any,
+    donate_argnums: int | Sequence[int] | None,
+) -> TopologyPlan:
+    """Compile a function for the devices of a topology."""
+    found = topologies.Topology(name)
+    staged = Staged(fun, shapes, AbstractMesh((1,), ("device",)) if mesh is None else mesh, donate_argnums)
+    split = staged.partition_for(staged.in_dims(in_shardings), staged.out_dims(out_shardings))
+    local, donated = staged.close(split.jaxpr)
+    if mesh is None:
+        return topology_plans.compile_plan(local, donated, found, None)
+    shardings = (
+        tuple(map(staged.as_sharding, split.in_dims[staged.constants :])),
+        tuple(map(staged.as_sharding, split.out_dims)),
+    )
+    return topology_plans.compile_plan(local, donated, found, mesh, shardings, Communication(split.communication))
 
 
 class Staged:
@@ -195,16 +234,22 @@ class Staged:
         stored, outs = find_stored_arguments(self.whole, in_dims, out_dims, self.donated)
         return partition(self.jaxpr, self.sizes, in_dims, outs, stored, self.names, options=get_compile_options())
 
+    def as_sharding(self, dims: Any) -> NamedSharding:
+        """Return the sharding that splits each dimension over these axes."""
+        return NamedSharding(self.mesh, PartitionSpec(*dims))
+
+    def close(self, jaxpr: Jaxpr, takes: Callable[[Any], bool] = lambda aval: True) -> tuple[Jaxpr, tuple[bool, ...]]:
+        """Turn the constants of a local jaxpr into arguments; return it, and which of them are donated: () if none."""
+        local = constants_to_arguments(jaxpr)
+        donated = self.donated or (False,) * len(jaxpr.invars)
+        taken = [flag and takes(v.aval) for flag, v in zip(donated, jaxpr.invars, strict=True)]
+        more = len(local.invars) - len(jaxpr.invars)
+        return local, ((*[False] * more, *taken) if any(taken) else ())
+
     def plan(self, split: PartitionedJaxpr, machine: Machine, started: float) -> Plan:
         """Plan a local jaxpr."""
-        local = constants_to_arguments(split.jaxpr)
-        more = len(local.invars) - len(split.jaxpr.invars)
         takes_donated = memory_backend(CPU).takes_donated
-        donated = [
-            flag and takes_donated(local_bytes(v.aval))
-            for flag, v in zip(self.donated or (False,) * len(split.jaxpr.invars), split.jaxpr.invars, strict=True)
-        ]
-        flags = (*[False] * more, *donated) if any(donated) else ()
+        local, flags = self.close(split.jaxpr, lambda aval: takes_donated(local_bytes(aval)))
         compiled = compile_program(local, flags, execution_backend(CPU).target(CPU), get_compile_options())
         compute, flops, accessed = estimate(compiled.fused, machine)
         if machine.kernels is not None:
@@ -212,15 +257,11 @@ class Staged:
             compute = Simulation(get_step_timer(machine), free, self.sizes).run(compiled.program.steps)
         sent = Communication(split.communication)
         memory, largest = memory_analysis(compiled.program, 0), largest_buffers(compiled.program)
-
-        def as_sharding(dims: Any) -> NamedSharding:
-            return NamedSharding(self.mesh, PartitionSpec(*dims))
-
         return Plan(
             self.mesh,
             machine,
-            tuple(map(as_sharding, split.in_dims[self.constants :])),
-            tuple(map(as_sharding, split.out_dims)),
+            tuple(map(self.as_sharding, split.in_dims[self.constants :])),
+            tuple(map(self.as_sharding, split.out_dims)),
             self.names[self.constants :],
             split.jaxpr,
             memory,
@@ -307,7 +348,7 @@ def _seconds(seconds: float) -> str:
 class _Callable(types.ModuleType):
     """Module `weft.plan`, callable as a function."""
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Plan:
+    def __call__(self, *args: Any, **kwargs: Any) -> Plan | TopologyPlan:
         return plan(*args, **kwargs)
 
 

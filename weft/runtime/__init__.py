@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from weft.base.lazy import lazy
 from weft.runtime.execution_backend import execution_backends
 from weft.runtime.memory_backend import memory_backends
-from weft.runtime.platforms import register_platform
+from weft.runtime.platforms import register_finder, register_platform
 
 if TYPE_CHECKING:
     import weft.runtime.cpu.devices as cpu_devices
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import weft.runtime.cuda.devices as cuda_devices
     import weft.runtime.cuda.execution_backend as cuda_execution
     import weft.runtime.cuda.memory_backend as cuda_memory
+    import weft.runtime.pjrt.register as pjrt_register
 else:
     cpu_devices = lazy("weft.runtime.cpu.devices")
     cpu_memory = lazy("weft.runtime.cpu.memory_backend")
@@ -26,6 +27,7 @@ else:
     cuda_devices = lazy("weft.runtime.cuda.devices")
     cuda_memory = lazy("weft.runtime.cuda.memory_backend")
     cuda_execution = lazy("weft.runtime.cuda.execution_backend")
+    pjrt_register = lazy("weft.runtime.pjrt.register")
 
 register_platform("cpu", lambda: cpu_devices.CpuPlatform())
 memory_backends.register("cpu", lambda: cpu_memory.CpuMemoryBackend())
@@ -41,3 +43,6 @@ def _may_have_nvidia_gpu() -> bool:
 register_platform("gpu", lambda: cuda_devices.CudaPlatform(), aliases=("cuda",), may_be_present=_may_have_nvidia_gpu)
 memory_backends.register("gpu", lambda: cuda_memory.CudaMemoryBackend())
 execution_backends.register("gpu", lambda: cuda_execution.CudaExecutionBackend())
+
+# Installed PJRT plugins have a platform each, found at the first unknown name.
+register_finder(lambda name: pjrt_register.find(name))

@@ -46,6 +46,7 @@ platforms: Registry[Platform] = Registry("list of devices")
 accelerators: dict[str, Callable[[], bool]] = {}
 _names: dict[str, str] = {}
 _target_names: dict[str, str] = {}
+_finders: list[Callable[[str], str | None]] = []
 
 
 def register_platform(
@@ -90,8 +91,20 @@ def target_names() -> tuple[str, ...]:
     return tuple(_target_names.values())
 
 
+def register_finder(find: Callable[[str], str | None]) -> None:
+    """Register a function that finds platforms by names which are not registered.
+
+    It registers the platform and returns None, or returns the reason of its absence as a sentence for users.
+    """
+    _finders.append(find)
+
+
 def find_platform(name: str) -> Platform:
     """Return the platform with this name or alias; raise RuntimeError if there is none."""
+    reasons: list[str] = []
+    for find in () if name in _names else _finders:
+        reasons += filter(None, (find(name),))
     if name not in _names:
-        raise RuntimeError(f"Unknown backend {name!r}: devices are on {', '.join(platforms.names())}.")
+        known = f"Unknown backend {name!r}: devices are on {', '.join(platforms.names())}."
+        raise RuntimeError(" ".join([known, *reasons]))
     return platforms.get(_names[name])

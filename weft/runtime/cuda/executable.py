@@ -130,7 +130,7 @@ class LoadedProgram:
         self.driver.synchronize()
         with spans.run_of(self, self.program.name, log):
             # Libraries cannot load during a capture what they load on first use.
-            recorded = self._timed_graph(addresses) if self.prepared.can_record and self._has_run else None
+            recorded = self._graph_with_timer(addresses) if self.prepared.can_record and self._has_run else None
             began = spans.now()
             if recorded is None:
                 timer = StepTimer(self.driver, recorded=False)
@@ -147,7 +147,7 @@ class LoadedProgram:
         if self.prepared.steps is not self.program.steps:
             self.prepared = prepare_steps(self.compilation, self.driver, CodeStats())
 
-    def _timed_graph(self, addresses: tuple[int, ...]) -> tuple[Any, StepTimer]:
+    def _graph_with_timer(self, addresses: tuple[int, ...]) -> tuple[Any, StepTimer]:
         """Return the graph with events between its steps, and their timer."""
         found = self._timed_graphs.get(addresses)
         if found is None:
@@ -296,13 +296,13 @@ class CudaExecutable:
         """Inspector of the program: its texts and statistics."""
         return inspection.CudaInside(self)
 
-    def get_first_loaded(self) -> LoadedProgram:
+    def get_first_program(self) -> LoadedProgram:
         """Return the program on the first GPU that it was loaded to."""
         return next(iter(self._loaded.values()))
 
     def code_bytes(self) -> int:
         """Return the bytes of its code on a GPU."""
-        return sum(entry.size for entry in self.get_first_loaded().prepared.entries.values())
+        return sum(entry.size for entry in self.get_first_program().prepared.entries.values())
 
     def optimise(self) -> None:
         """Do nothing: its code is the best there is."""

@@ -31,7 +31,7 @@ class CudaInside(Inside):
 
     def __init__(self, executable: Any) -> None:
         super().__init__(executable)
-        self.loaded = executable.get_first_loaded()
+        self.loaded = executable.get_first_program()
         self.loaded.complete()
 
     def llvm(self) -> str:

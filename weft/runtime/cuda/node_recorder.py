@@ -38,7 +38,7 @@ class NodeRecorder:
                 self._branch(step, node.code.symbol)
             case Loop():
                 assert isinstance(node, Counted)
-                self._counted_loop(step, node)
+                self._loop_with_count(step, node)
         return True
 
     def _launch(self, symbol: str, parameters: Sequence[int]) -> None:
@@ -76,7 +76,7 @@ class NodeRecorder:
         self._launch(symbol, [run.address(step.index), handle])
         self._node(handle, "switch", [partial(run.steps, branch) for branch in step.branches])
 
-    def _counted_loop(self, step: Loop, node: Counted) -> None:
+    def _loop_with_count(self, step: Loop, node: Counted) -> None:
         run, handle = self._run, self._run.work.condition()
         memory = run.temporaries + run.prepared.node_offset
         state, count = memory + node.state, step.count

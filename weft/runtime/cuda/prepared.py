@@ -104,8 +104,8 @@ def _loops(compilation: Compilation, processors: int) -> dict[Step, LoopCode]:
     content = None if key is None else cache.read(key + LOOPS, LOOPS_MAGIC)
     if content is None:
         raise CodeIsGone(program.name)
-    return {steps[i]: _stored_loop(steps[i], program, *shape) for i, *shape in json.loads(content)}
+    return {steps[i]: _loop_from_disk(steps[i], program, *shape) for i, *shape in json.loads(content)}
 
 
-def _stored_loop(step: Step, program: Program, blocks: int, parts: int, exchanges: Sequence[int]) -> LoopCode:
+def _loop_from_disk(step: Step, program: Program, blocks: int, parts: int, exchanges: Sequence[int]) -> LoopCode:
     return loop_code(Outline(step, program, lambda step: True), blocks, parts, exchanges)

@@ -1,0 +1,215 @@
+"""Executables of PJRT plugins: a jaxpr, its text in StableHLO, and the plugin's code on each device.
+
+An executable is compiled for each device that it is called on. Calls return at once: results are buffers that the
+plugin writes later, and an error of the program is raised where they are read.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from weft.base import dtypes
+from weft.base.lazy import lazy
+from weft.base.memo import Memo
+from weft.base.spans import measured
+from weft.compiler import cache
+from weft.compiler.target import stablehlo
+from weft.ir.jaxpr import Jaxpr
+from weft.ir.types import ArrayType, TapeType
+from weft.runtime.array import ConcreteArray, array_at, copy_array, put
+from weft.runtime.device import Placement
+from weft.runtime.pjrt.client import Buffer, Client, Loaded, make_report
+from weft.runtime.pjrt.options import write_compile_options
+from weft.runtime.pjrt.replicas import as_replicas
+
+if TYPE_CHECKING:
+    from weft.runtime.pjrt import inside as inspection
+    from weft.runtime.pjrt.inside import PjrtInside
+else:
+    inspection = lazy("weft.runtime.pjrt.inside")
+
+# Executables on disk.
+SUFFIX, MAGIC = ".x", b"weft pjrt executable 1\n"
+
+
+class PjrtCompilation:
+    """Compilation of a jaxpr by a plugin: the text that it takes, and the seconds of each stage."""
+
+    key = None  # executables are on disk by their text
+    flagged = False
+
+    def __init__(self, jaxpr: Jaxpr, donated: Sequence[bool], platform: str, sizes: dict[Any, int] | None) -> None:
+        self.traced, self.donated, self.platform, self.sizes = jaxpr, tuple(donated), platform, sizes
+        self.seconds: dict[str, float] = {}
+        self.aliases = match_donations(jaxpr, donated)
+
+    @functools.cached_property
+    def text(self) -> str:
+        """Module in StableHLO."""
+        sizes = self.sizes or {}
+        count = int(np.prod(list(sizes.values()), dtype=np.int64))
+        with measured(self.seconds, "compile", "stablehlo"):
+            text = stablehlo.emit(
+                self.traced, donated=self.aliases, num_partitions=count, axes=sizes, platform=self.platform
+            )
+        return as_replicas(text, count) if count > 1 else text
+
+    @property
+    def name(self) -> str:
+        """Name of the function, for messages."""
+        return self.traced.name or "a program"
+
+    @property
+    def stages(self) -> list[Any]:
+        """Stages with a jaxpr of their own: none."""
+        return []
+
+    def complete(self) -> None:
+        """Do nothing: the text has all there is."""
+
+
+def match_donations(jaxpr: Jaxpr, donated: Sequence[bool]) -> tuple[int | None, ...]:
+    """Return for each argument the index of the result that takes its memory: the first free one of its type, or None.
+
+    An argument without such a result is only deleted.
+    """
+    free = {i: memory_type(v.aval) for i, v in enumerate(jaxpr.outvars)}
+    found: list[int | None] = []
+    for v, flag in zip(jaxpr.invars, donated or (False,) * len(jaxpr.invars), strict=True):
+        kind = memory_type(v.aval)
+        match = next((i for i, t in free.items() if t == kind), None) if flag and kind is not None else None
+        if match is not None:
+            del free[match]
+        found.append(match)
+    return tuple(found) if any(i is not None for i in found) else ()
+
+
+def memory_type(aval: Any) -> Any:
+    """Return the shape and the storage of an array; None for other values."""
+    return (aval.shape, dtypes.storage(aval.dtype)) if isinstance(aval, ArrayType) else None
+
+
+class PjrtExecutable:
+    """Executable of a program on one device of a plugin."""
+
+    asynchronous = False  # every call returns before the program has run
+    holds_arguments = False
+
+    def __init__(self, compilation: PjrtCompilation, client: Client, device: int = 0) -> None:
+        self.compilation = compilation
+        self._requested = client, device
+        self.compile_stats: list[Any] = []  # seconds are those of the compilation
+        self.in_types: list[Any] = [v.aval for v in compilation.traced.invars]
+        self.out_types: list[Any] = [v.aval for v in compilation.traced.outvars]
+        self.has_tapes = any(isinstance(t, TapeType) for t in (*self.in_types, *self.out_types))
+        self._loaded: dict[int, Loaded] = {}
+
+    def load(self, client: Client, device: int) -> Loaded:
+        """Return the code on a device, given by its index in the client; compile it at the first use."""
+        found = self._loaded.get(device)
+        if found is None:
+            created = load_or_compile(client, self.compilation, (client.devices[device].id,))
+            found = self._loaded.setdefault(device, created)
+        return found
+
+    def __call__(self, arrays: Sequence[Any], donate: Callable[[], None] | None, placement: Placement) -> list[Any]:
+        """Start the program on arrays (donated ones as buffers); return arrays at a placement."""
+        operands: list[Any] = [
+            a if type(a) is Buffer else operand(a, t, placement) for a, t in zip(arrays, self.in_types, strict=True)
+        ]
+        found = self.start(operands, placement)
+        if donate is not None:
+            donate()
+        return [array_at(placement, None, t, b, b.address) for t, b in zip(self.out_types, found, strict=True)]
+
+    def start(self, operands: Sequence[Any], placement: Placement) -> list[Buffer]:
+        """Start the program on arrays of its device, or on buffers that it may take; return the buffers of results."""
+        client = placement.memory.client
+        loaded = self.load(client, placement.device.local_hardware_id or 0)
+        handles = [a.address if type(a) is Buffer else a._pointer for a in operands]
+        results: list[Buffer] = client.execute(loaded, [handles], len(self.out_types))[0]
+        return results
+
+    # -- inspection ------------------------------------------------------------------------------------------------
+
+    @property
+    def inside(self) -> PjrtInside:
+        """Inspector of the program: its texts and statistics."""
+        return inspection.PjrtInside(self)
+
+    def find_code(self) -> Loaded:
+        """Return the code on the first device that it was loaded to, by default the one that it was compiled for."""
+        return next(iter(self._loaded.values()), None) or self.load(*self._requested)
+
+    def code_bytes(self) -> int:
+        """Return the bytes of its code on a device."""
+        loaded = self.find_code()
+        return make_report(loaded.client.plugin, loaded).code_bytes
+
+    def optimise(self) -> None:
+        """Do nothing: its code is the best there is."""
+
+    def own_arguments(self, values: Sequence[Any], donated: Sequence[bool], placement: Placement) -> list[Any]:
+        """Convert values to arguments of a call; those that the program may overwrite are copied."""
+        found: list[Any] = []
+        for i, (value, aval) in enumerate(zip(values, self.in_types, strict=True)):
+            array = operand(value, aval, placement)
+            copy = donated and donated[i]
+            found.append(placement.memory_backend.copy_between(array, placement.device)[1] if copy else array)
+        return found
+
+
+def operand(value: Any, aval: Any, placement: Placement) -> ConcreteArray:
+    """Return an argument as an array on the device of a placement."""
+    if not isinstance(value, ConcreteArray):
+        return copy_array(np.asarray(value), aval, placement)
+    if value.is_deleted():
+        value._raise_deleted()
+    return value if value._placement.device is placement.device else put(value, placement)
+
+
+def load_or_compile(client: Client, compilation: PjrtCompilation, devices: Sequence[int]) -> Loaded:
+    """Load an executable for devices of a client from disk, or compile and store it."""
+    text, options = compilation.text, write_compile_options(devices)
+    key = None if cache.folder() is None else executable_key(client, text, options)
+    if key is not None:
+        content = cache.read(key, MAGIC)
+        if content is not None:
+            with measured(compilation.seconds, "compile", "executable from disk"):
+                found = client.load(content)
+            if found is not None:
+                return found
+    with measured(compilation.seconds, "compile", "plugin"):
+        loaded = client.compile(text, options, f"`{compilation.name}`")
+    if key is not None:
+        content = make_report(client.plugin, loaded).serialize()
+        if content is not None:
+            cache.write(key, MAGIC, content)
+    return loaded
+
+
+def executable_key(client: Client, text: str, options: bytes) -> str:
+    """Return the name of an executable on disk: a digest of its text, options and compiler."""
+    digest = hashlib.blake2b(digest_size=20)
+    versions = f"{client.platform_name} {client.platform_version} {client.plugin.version} {client.plugin.fingerprint}"
+    for part in (text.encode(), options, versions.encode()):
+        digest.update(b"%d:" % len(part) + part)
+    return digest.hexdigest() + SUFFIX
+
+
+# Scalars on devices by placement, type and value: eager operations use the same few again.
+_scalars: Memo[Any, ConcreteArray] = Memo(1024)
+
+
+def eager_operand(value: Any, aval: ArrayType, placement: Placement) -> ConcreteArray:
+    """Return an operand of an eager operation as an array on the device of a placement."""
+    if isinstance(value, ConcreteArray) or value.ndim:
+        return operand(value, aval, placement)
+    key = (placement, aval, value.tobytes())
+    found = _scalars.get(key)
+    return found if found is not None else _scalars.keep(key, operand(value, aval, placement))
