@@ -16,7 +16,7 @@ import weft
 import weft.numpy as wnp
 from weft import errors
 from weft.ir.jaxpr import Jaxpr
-from weft.runtime.pjrt import options, plugins, replicas, structs
+from weft.runtime.pjrt import options, plugins, replicas, structs, tpu
 from weft.runtime.pjrt.executable import match_donations
 from weft.runtime.pjrt.plugin import (
     MINOR_VERSION,
@@ -160,7 +160,7 @@ def test_options_of_settings() -> None:
     with weft.base.settings.overrides(pjrt_options="x.a=3, x.b=0.5,x.c=true,x.d=text,y.e=1"):
         assert plugins.client_options("x") == {"a": 3, "b": 0.5, "c": True, "d": "text"}
         assert plugins.client_options("y") == {"e": 1}
-    with weft.base.settings.overrides(pjrt_options="a=3"), pytest.raises(errors.ArgumentError, match="plugin.name"):
+    with weft.base.settings.overrides(pjrt_options="a=3"), pytest.raises(errors.ArgumentError, match="as plugin"):
         plugins.client_options("x")
 
 
@@ -233,6 +233,17 @@ def test_an_absent_plugin_is_named_with_its_wheel(monkeypatch: pytest.MonkeyPatc
     with pytest.raises(errors.NotSupportedError, match="v5e:2x4") as caught:
         weft.plan(wnp.sin, weft.ShapeDtypeStruct((4,), np.float32), topology="v5e:2x4")
     assert "pip install libtpu" in str(caught.value)
+
+
+def test_tpus_are_found_among_pci_devices(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tpu, "PCI_DEVICES", str(tmp_path / "*"))
+    assert not tpu.has_hardware()
+    for name, vendor, device in (("0", "0x8086", "0x0027"), ("1", "0x1ae0", "0x0042"), ("2", "0x1ae0", "0x0063")):
+        assert not tpu.has_hardware()  # other vendors, and Google's network card
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "vendor").write_text(f"{vendor}\n")
+        (tmp_path / name / "device").write_text(f"{device}\n")
+    assert tpu.has_hardware()
 
 
 def test_a_process_without_plugins_loads_nothing_of_them() -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from weft.base.lazy import lazy
 from weft.runtime.execution_backend import execution_backends
 from weft.runtime.memory_backend import memory_backends
-from weft.runtime.platforms import register_finder, register_platform
+from weft.runtime.platforms import accelerators, register_finder, register_platform
 
 if TYPE_CHECKING:
     import weft.runtime.cpu.devices as cpu_devices
@@ -44,5 +44,12 @@ register_platform("gpu", lambda: cuda_devices.CudaPlatform(), aliases=("cuda",),
 memory_backends.register("gpu", lambda: cuda_memory.CudaMemoryBackend())
 execution_backends.register("gpu", lambda: cuda_execution.CudaExecutionBackend())
 
+
+def _may_have_tpu() -> bool:
+    """Return whether there are device files of a kind that TPUs have, and libtpu drives a TPU behind them."""
+    return (os.path.exists("/dev/accel0") or os.path.exists("/dev/vfio")) and pjrt_register.may_have_tpu()
+
+
 # Installed PJRT plugins have a platform each, found at the first unknown name.
 register_finder(lambda name: pjrt_register.find(name))
+accelerators["tpu"] = _may_have_tpu

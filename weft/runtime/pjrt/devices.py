@@ -43,7 +43,7 @@ class PjrtPlatform:
         with _lock:
             if self._client is None and not self._failure:
                 if self.plugin.name == "tpu" and not tpu.has_hardware():
-                    self._failure = "this machine has no device files of a TPU (/dev/accel*, /dev/vfio)"
+                    self._failure = "no PCI device of this machine is a TPU"
                     return None
                 try:
                     self._client = Client(load_plugin(self.plugin), client_options(self.plugin.name))

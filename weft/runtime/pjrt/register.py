@@ -5,6 +5,7 @@ from __future__ import annotations
 from weft.base.lazy import lazy
 from weft.runtime.execution_backend import execution_backends
 from weft.runtime.memory_backend import memory_backends
+from weft.runtime.pjrt import tpu
 from weft.runtime.pjrt.plugins import PREFIX, WHEELS, Installed, find_plugin, list_plugins
 from weft.runtime.platforms import register_platform
 
@@ -25,6 +26,11 @@ def find(name: str) -> str | None:
         return f"Platforms of installed PJRT plugins: {there}. {advice}".strip()
     register(plugin, name)
     return None
+
+
+def may_have_tpu() -> bool:
+    """Return whether this machine has a TPU and libtpu."""
+    return tpu.has_hardware() and find_plugin("tpu") is not None
 
 
 def register(plugin: Installed, name: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
+import pathlib
 
 # Without a TPU, libtpu asks the metadata service of Google's cloud for minutes, and writes logs about it.
 _WITHOUT_HARDWARE = {
@@ -19,9 +20,22 @@ _WITHOUT_HARDWARE = {
 }
 
 
+# Google's number as a vendor of PCI devices, and its numbers of TPUs, from v2 on.
+VENDOR = "0x1ae0"
+TPUS = frozenset({"0x0027", "0x005e", "0x0062", "0x0063", "0x006f", "0x0076"})
+PCI_DEVICES = "/sys/bus/pci/devices/*"
+
+
 def has_hardware() -> bool:
-    """Return whether this machine has the device files of a TPU."""
-    return bool(glob.glob("/dev/accel*") or glob.glob("/dev/vfio/[0-9]*"))
+    """Return whether a PCI device of this machine is a TPU."""
+    for folder in glob.glob(PCI_DEVICES):
+        try:
+            numbers = [pathlib.Path(folder, name).read_text().strip() for name in ("vendor", "device")]
+        except OSError:
+            continue
+        if numbers[0] == VENDOR and numbers[1] in TPUS:
+            return True
+    return False
 
 
 def prepare_environment() -> None:
