@@ -90,7 +90,7 @@ def test_mistakes() -> None:
     assert "test_plans.py" in str(caught.value)
     with pytest.raises(errors.ArgumentTypeError, match="needs a mesh"):
         weft.plan(wnp.sin, shape(4))
-    with pytest.raises(RuntimeError, match="Unknown backend 'tpu'.*no PCI device"):
+    with pytest.raises(RuntimeError, match="no PCI device"):
         weft.devices("tpu")
 
 
