@@ -56,13 +56,13 @@ def register_namedtuple_serialization(nodetype: Node, *, serialized_name: str) -
     )
 
 
-def to_json(structure: PyTreeDef) -> Any:
-    """Encode a tree structure as JSON; raise if it has a node that is not registered."""
+def to_json(structure: PyTreeDef, plain: bool = False) -> Any:
+    """Encode a tree structure as JSON. A node that is not registered raises an error, or is a tuple if `plain`."""
     data = structure.node_data()
     if data is None:
         return "*"
     kind, aux = data
-    children = [to_json(child) for child in structure.children()]
+    children = [to_json(child, plain) for child in structure.children()]
     if kind is type(None):
         return None
     if kind in (tuple, list):
@@ -70,6 +70,8 @@ def to_json(structure: PyTreeDef) -> Any:
     if kind in (dict, OrderedDict):
         return {"node": kind.__name__, "keys": [_key_to_json(key) for key in aux], "children": children}
     found = _by_type.get(kind)
+    if found is None and plain:
+        return {"node": "tuple", "children": children}
     if found is None:
         raise ArgumentError(
             f"Cannot serialize PyTreeDef containing an unregistered type `{kind.__module__}.{kind.__qualname__}`.",

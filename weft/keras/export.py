@@ -23,13 +23,16 @@ __all__ = ["ExportArchive"]
 
 _FORMAT = "weft"
 _ONNX = "onnx"
+_LIBRARY = "library"
+# Most rows of a batch that the functions of a library take: its sizes need a bound.
+_MOST_ROWS = 16
 
 
 class ExportArchive:
     """Functions over a model's variables, each written as a program of its own.
 
     Args:
-        format: "weft": files of `weft.export`. Formats of other libraries are not written.
+        format: "weft": files of `weft.export`; or "library": one library for C (`weft.export.library`).
 
     Example:
         >>> import pathlib, tempfile
@@ -47,9 +50,10 @@ class ExportArchive:
     """
 
     def __init__(self, format: str = _FORMAT, **kwargs: Any) -> None:
-        check_format(format, (_FORMAT,))
+        check_format(format, (_FORMAT, _LIBRARY))
         if kwargs:
             raise ArgumentError("ExportArchive has no such arguments.", received=", ".join(kwargs))
+        self._format = format
         self._endpoints: dict[str, tuple[programs.Exported, int]] = {}
 
     def track(self, resource: Any) -> None:
@@ -87,12 +91,13 @@ class ExportArchive:
             )
         if input_signature is None:
             raise ArgumentError("`input_signature` must be given.", fix="input_signature=[InputSpec(shape=...)]")
-        program = export_function(fn, input_signature, name)
+        program = export_function(fn, input_signature, name, self._format == _LIBRARY)
         self._endpoints[name] = (program, vjp_order)
         return program
 
     def write_out(self, filepath: str | os.PathLike[str], options: Any = None, verbose: bool = True) -> None:
-        """Write a folder with a file for each endpoint, `<name>.weft`.
+        """Write a folder with a file for each endpoint, `<name>.weft`, or with the files of a library of the folder's
+        name that has all endpoints.
 
         Args:
             filepath: the folder.
@@ -104,6 +109,12 @@ class ExportArchive:
         if options is not None:
             raise ArgumentError("write_out has no options.", received=repr(options))
         folder = pathlib.Path(filepath)
+        if self._format == _LIBRARY:
+            exported = {name: program for name, (program, _) in self._endpoints.items()}
+            files = programs.library(exported, name=re.sub(r"\W", "_", folder.name)).save(folder)
+            if verbose:
+                print(f"Wrote {', '.join(map(str, files))}")
+            return
         folder.mkdir(parents=True, exist_ok=True)
         for name, (program, vjp_order) in self._endpoints.items():
             write_program(program, folder / f"{name}{ENDING}", vjp_order, verbose)
@@ -119,9 +130,9 @@ def export_model(
 ) -> None:
     """Implement `Model.export`."""
     check_format(format)
-    if format == _ONNX and vjp_order:
+    if format != _FORMAT and vjp_order:
         raise ArgumentError(
-            "A model of ONNX has no derivatives.",
+            f"A model in the format {format} has no derivatives.",
             received=f"vjp_order={vjp_order}",
             fix='format="weft", or vjp_order=0',
         )
@@ -131,12 +142,15 @@ def export_model(
         return model(*args, training=False)
 
     def write() -> None:
+        if format == _LIBRARY:
+            write_library(serve, signature, pathlib.Path(filepath), bool(verbose))
+            return
         write_program(export_function(serve, signature, model.name), filepath, vjp_order, bool(verbose), format)
 
     write_once(os.fspath(filepath), model.variables, write)
 
 
-def check_format(format: str, formats: Sequence[str] = (_FORMAT, _ONNX)) -> None:
+def check_format(format: str, formats: Sequence[str] = (_FORMAT, _ONNX, _LIBRARY)) -> None:
     """Raise an error unless the format is one of those that can be written."""
     if format not in formats:
         raise NotSupportedError(
@@ -160,8 +174,10 @@ def model_signature(model: Any) -> list[Any]:
     return [map_shapes(lambda shape: KerasTensor((None, *shape[1:]), floatx()), each) for each in shapes.values()]
 
 
-def export_function(function: Callable[..., Any], signature: Sequence[Any], name: str) -> programs.Exported:
-    """Export a function of arrays as a program, for the types of a signature."""
+def export_function(
+    function: Callable[..., Any], signature: Sequence[Any], name: str, bounds_rows: bool = False
+) -> programs.Exported:
+    """Export a function of arrays as a program, for the types of a signature; with few rows if `bounds_rows`."""
 
     def run(*args: Any) -> Any:
         # Inside of the trace, so that what is written ends with it.
@@ -169,7 +185,7 @@ def export_function(function: Callable[..., Any], signature: Sequence[Any], name
             return function(*args)
 
     run.__name__ = run.__qualname__ = name
-    scope = programs.SymbolicScope()
+    scope = programs.SymbolicScope((f"rows <= {_MOST_ROWS}",) if bounds_rows else ())
     is_spec = lambda leaf: hasattr(leaf, "shape") and hasattr(leaf, "dtype")
     leaves, structure = weft.tree.flatten(tuple(signature), is_leaf=is_spec)
     types = [_argument_type(leaf, i, scope) for i, leaf in enumerate(leaves)]
@@ -193,6 +209,14 @@ def _argument_type(spec: Any, i: int, scope: programs.SymbolicScope) -> weft.Sha
     names = [open_size(axis) if size is None else str(size) for axis, size in enumerate(spec.shape)]
     shape = programs.symbolic_shape(", ".join(names), scope=scope) if names else ()
     return weft.ShapeDtypeStruct(shape, floatx() if spec.dtype is None else spec.dtype)
+
+
+def write_library(function: Callable[..., Any], signature: Sequence[Any], file: pathlib.Path, verbose: bool) -> None:
+    """Write a function as a shared library, or a WebAssembly module, with what C or JavaScript needs beside it."""
+    program = export_function(function, signature, re.sub(r"\W", "_", file.stem.removeprefix("lib")), bounds_rows=True)
+    files = programs.library(program, target="wasm32" if file.suffix == ".wasm" else "host").write(file)
+    if verbose:
+        print(f"Wrote {', '.join(map(str, files))}")
 
 
 def write_program(

@@ -115,11 +115,11 @@ export const load = async (source = FILE, { constants = {} } = {}) => {
 """
 
 
-def write_module(name: str, signatures: Sequence[Signature]) -> str:
-    """Return the text of `name.mjs`."""
+def write_module(file: str, signatures: Sequence[Signature]) -> str:
+    """Return the text of an ES module that loads a file beside it."""
     listed = ",\n".join(_signature(s) for s in signatures)
-    head = f"// {name}: functions of lib{name}.wasm. `const {{ {signatures[0].name} }} = await load();`\n"
-    loader = _LOADER.replace("FILE", json.dumps(f"lib{name}.wasm")).replace("arguments: undefined, ", "")
+    head = f"// Functions of {file}. `const {{ {signatures[0].name} }} = await load();`\n"
+    loader = _LOADER.replace("FILE", json.dumps(file)).replace("arguments: undefined, ", "")
     return f"{head}const signatures = [\n{listed},\n];\n\n{loader}"
 
 

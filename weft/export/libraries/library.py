@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+import tempfile
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -116,7 +117,7 @@ class Library:
         files[f"{self.name}.h"] = self.header.encode()
         files[f"{self.name}.hpp"] = self.cplusplus_header.encode()
         if self.is_wasm:
-            files[f"{self.name}.mjs"] = javascript.write_module(self.name, self.signatures).encode()
+            files[f"{self.name}.mjs"] = javascript.write_module(f"lib{self.name}.wasm", self.signatures).encode()
             files[f"{self.name}.d.mts"] = javascript.write_types(self.name, self.signatures).encode()
         else:
             files[f"lib{self.name}.a"] = write_archive([(o.name, o.code, o.symbols) for o in self.objects])
@@ -126,22 +127,64 @@ class Library:
             )
         for name, content in files.items():
             (target / name).write_bytes(content)
-        linked = self._link(target, linker)
-        return [target / name for name in files] + ([] if linked is None else [linked])
+        found = [target / name for name in files]
+        if self._find_linker(linker) is not None:
+            found.append(self.link(target / f"lib{self.name}.{'wasm' if self.is_wasm else 'so'}", linker))
+        return found
 
-    def _link(self, folder: pathlib.Path, asked: str | None) -> pathlib.Path | None:
+    def write(self, file: str | os.PathLike[str], linker: str | None = None) -> list[pathlib.Path]:
+        """Link the library to a file, and write beside it what its users need: the C header, or for WebAssembly an ES
+        module with its types.
+
+        Args:
+            file: the file, such as `model.so` or `model.wasm`.
+            linker: the program that links; by default the first one that is found.
+
+        Returns:
+            The files that were written.
+        """
+        target = self.link(file, linker)
+        texts = {f"{self.name}.h": self.header}
+        if self.is_wasm:
+            texts = {
+                f"{self.name}.mjs": javascript.write_module(target.name, self.signatures),
+                f"{self.name}.d.mts": javascript.write_types(self.name, self.signatures),
+            }
+        for name, text in texts.items():
+            (target.parent / name).write_text(text)
+        return [target, *(target.parent / name for name in texts)]
+
+    def link(self, file: str | os.PathLike[str], linker: str | None = None) -> pathlib.Path:
+        """Link the library to a shared library or a WebAssembly module.
+
+        Args:
+            file: the file.
+            linker: the program that links; by default the first one that is found.
+
+        Returns:
+            The file.
+        """
+        found, output = self._find_linker(linker), pathlib.Path(file)
+        if found is None:
+            raise ArgumentError(
+                "A linker must be installed.",
+                received=f"none for {self.triple}",
+                fix="cc, clang, or pip install 'weft-jit[library]'",
+            )
+        with tempfile.TemporaryDirectory() as folder:
+            objects = [os.path.join(folder, each.name) for each in self.objects]
+            for path, each in zip(objects, self.objects, strict=True):
+                pathlib.Path(path).write_bytes(each.code)
+            if self.is_wasm:
+                linkers.link_wasm(found, objects, str(output), self.exports)
+            else:
+                linkers.link_library(found, objects, str(output), output.name, self.threads)
+        return output
+
+    def _find_linker(self, asked: str | None) -> linkers.Linker | None:
         host = machines.find_machine("host").triple
         is_host = self.triple.split("-")[0] == host.split("-")[0] and "linux" in host
-        linker = linkers.find_linker(self.triple, is_host, asked)
-        if linker is None:
-            return None
-        objects = [str(folder / each.name) for each in self.objects]
-        output = folder / f"lib{self.name}.{'wasm' if self.is_wasm else 'so'}"
-        if self.is_wasm:
-            linkers.link_wasm(linker, objects, str(output), self.exports)
-        else:
-            linkers.link_library(linker, objects, str(output), output.name, self.threads)
-        return output
+        return linkers.find_linker(self.triple, is_host, asked)
 
     @property
     def exports(self) -> list[str]:

@@ -26,6 +26,7 @@ _POINTER = ctypes.c_void_p
 class LoadedFunction:
     """Function of a loaded library. It takes and returns NumPy arrays, in the trees of the function it was made of.
 
+    Named tuples that were not registered (`register_namedtuple_serialization`) are tuples in its results.
     Arguments of another memory layout are copied; donated ones always are, so that callers keep their arrays.
 
     Args:
@@ -43,9 +44,7 @@ class LoadedFunction:
             raise FileFormatError(f"A library that describes {signature.name} must define it.") from None
         self._run.argtypes, self._run.restype = [_POINTER] * 4, ctypes.c_int32
         self._message.argtypes, self._message.restype = [ctypes.c_int32], ctypes.c_char_p
-        self._in_tree, self._out_tree = (
-            None if t is None else from_json(t) for t in (signature.in_tree, signature.out_tree)
-        )
+        self._in_tree, self._out_tree = from_json(signature.in_tree), from_json(signature.out_tree)
         self._inputs = [t for t in signature.arguments if not t.constant]
         self._constants = [constants.get(t.name) for t in signature.arguments if t.constant]
         if any(c is None for c in self._constants):
@@ -73,14 +72,12 @@ class LoadedFunction:
         operands = [*arrays, *self._constants]
         results = [self._result(t, operands, sizes) for t in self.signature.results]
         self._call(operands, results, [by_name[s.name] for s in self.signature.sizes])
-        return tree.unflatten(self._out_tree, results) if self._out_tree is not None else tuple(results)
+        return tree.unflatten(self._out_tree, results)
 
     def _flatten(self, args: Any, kwargs: Any) -> list[Any]:
-        if self._in_tree is None:
-            leaves, structure = [*args, *kwargs.values()], None
-        else:
-            leaves, structure = tree.flatten((args, kwargs))
-        if structure != self._in_tree or len(leaves) != len(self._inputs):
+        leaves, structure = tree.flatten((args, kwargs))
+        fits = structure == self._in_tree or not self.signature.exact_trees
+        if not fits or len(leaves) != len(self._inputs):
             raise ArgumentError(
                 f"Arguments of {self.signature.name} must have the structure of those that the library was made for.",
                 received=f"{len(leaves)} arrays in {structure}",

@@ -13,6 +13,7 @@ from weft.base import dtypes
 from weft.base.compile_options import get_compile_options
 from weft.base.errors import ArgumentError, NotSupportedError
 from weft.base.lazy import lazy
+from weft.base.tree import PyTreeDef
 from weft.export.exported import Exported
 from weft.export.file import is_empty
 from weft.export.libraries.signature import Signature, Size, Tensor, make_identifiers
@@ -175,10 +176,10 @@ class LibraryFunction:
             self._tensor(name, t, alias=a)
             for name, t, a in zip(self._result_names(names), self.out_avals, self.homes, strict=True)
         ]
-        trees = [_tree_json(t) for t in (self.exported.in_tree, self.exported.out_tree)]
+        (in_tree, exact), (out_tree, exact_results) = map(_tree_json, (self.exported.in_tree, self.exported.out_tree))
         return Signature(
             self.name, tuple(arguments), tuple(results), tuple(self.sizes), workspace_bytes,
-            tuple(self.failures.messages), *trees,
+            tuple(self.failures.messages), in_tree, out_tree, exact and exact_results,
         )  # fmt: skip
 
     def _tensor(self, name: str, aval: ArrayType, **fields: Any) -> Tensor:
@@ -249,8 +250,9 @@ def _array_shape(array: np.ndarray) -> tuple[tuple[int, ...], str]:
     return array.shape, dtypes.name(array.dtype)
 
 
-def _tree_json(structure: Any) -> Any:
+def _tree_json(structure: PyTreeDef) -> tuple[Any, bool]:
+    """Return a structure as JSON, and whether it is exact: nodes without JSON become tuples."""
     try:
-        return to_json(structure)
-    except (ArgumentError, NotSupportedError):
-        return None
+        return to_json(structure), True
+    except ArgumentError:
+        return to_json(structure, plain=True), False

@@ -73,7 +73,8 @@ class Size:
 class Signature:
     """Function of a library: arguments and results in order, sizes, and the messages of its checks.
 
-    `in_tree` and `out_tree` are the structures of its arguments and results as JSON, or None if they have no JSON.
+    `in_tree` and `out_tree` are the structures of its arguments and results as JSON. If some of their nodes have no
+    JSON, such as unregistered named tuples, they are tuples there, and `exact_trees` is False.
     """
 
     name: str
@@ -84,6 +85,7 @@ class Signature:
     checks: tuple[str, ...] = ()
     in_tree: Any = None
     out_tree: Any = None
+    exact_trees: bool = True
 
     def to_json(self) -> dict[str, Any]:
         """Return the signature as JSON."""

@@ -194,7 +194,9 @@ class Model(Trainer, Layer):
 
         Args:
             filepath: the file. `weft.export.deserialize(bytes).call(x)` runs it.
-            format: "weft"; or "onnx", for onnxruntime and other runtimes of that format.
+            format: "weft"; "onnx", for onnxruntime and other runtimes of that format; or "library": a shared library
+                for C with its header, or for a file `.wasm` a WebAssembly module with its ES module
+                (`weft.export.library`), whose batches have at most 16 rows.
             verbose: whether to print what was written.
             input_signature: for each argument an `InputSpec`, a `KerasTensor`, an array or a tree of these; the inputs
                 of the model where None. Sizes that are None may be any.
