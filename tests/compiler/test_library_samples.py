@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.compiler import standalone
+from tests.compiler.running import assert_same
 from tests.laws.samples import ALONE, Case
 from tests.laws.test_compiled import merged
 from weft.errors import NotSupportedError
@@ -26,13 +27,14 @@ TOGETHER = 12
 
 
 def check(cases: Sequence[Case], edge: Edge) -> None:
-    """A library of some samples computes the bits of jit."""
+    """A library of some samples computes the bits of jit, whose own nans depend on how its code is optimised."""
     jaxpr = merged(cases)
     arrays = [a for case in cases for a in case.arrays]
-    wanted = [np.asarray(getattr(r, "_value", r)).tobytes() for r in get_executable(jaxpr)(list(arrays))]
+    expected = [np.asarray(getattr(r, "_value", r)) for r in get_executable(jaxpr)(list(arrays))]
     results = standalone.call(jaxpr, arrays, edge)
     names = [f"{case}, result {i}" for case in cases for i in range(len(case.results))]
-    assert [n for n, a, b in zip(names, results, wanted, strict=True) if a != b] == []
+    for name, actual, wanted in zip(names, results, expected, strict=True):
+        assert_same(np.frombuffer(actual, wanted.dtype).reshape(wanted.shape), wanted, name)
 
 
 @pytest.mark.parametrize("edge", Edge)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import pathlib
 import shutil
 import subprocess
@@ -21,6 +22,7 @@ from weft.errors import ArgumentError, FailedCheckError, FileFormatError, NotSup
 from weft.experimental import checkify
 
 Spec = weft.ShapeDtypeStruct
+ROOT = pathlib.Path(__file__).parents[2]
 CC = shutil.which("cc")
 needs_cc = pytest.mark.skipif(CC is None, reason="there is no C compiler")
 POINTER = ctypes.c_void_p
@@ -367,6 +369,29 @@ def test_objects_need_no_symbols_and_have_no_variables(tmp_path: pathlib.Path) -
         "weft_library",
     ]
     assert not subprocess.run([nm, "-u", file], capture_output=True, text=True, check=True).stdout.strip()
+
+
+@needs_cc
+def test_commands_of_the_documentation_run(tmp_path: pathlib.Path) -> None:
+    """The five commands of "Where programs can go", and its example in Python."""
+    text = (ROOT / "docs" / "where_programs_can_go.md").read_text(encoding="utf-8")
+    commands, example = text.split("```")[1], text.split("```python")[1].split("```")[0]
+    assert commands.count("\n") == 6
+    environment = {**os.environ, "PATH": f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"}
+    environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    outputs = []
+    for command in commands.strip().splitlines():
+        done = subprocess.run(
+            command, shell=True, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        )
+        assert not done.returncode, done.stderr
+        outputs.append(done.stdout.strip())
+    assert outputs[3] == "0 0.099668" and outputs[4] == "(2, 4)"
+    subprocess.run([sys.executable, "-c", example], cwd=tmp_path, env=environment, check=True)
+    assert (
+        "int32_t step(float *params_w, const float *x, const float *y, float *result_1, void *workspace)"
+        in (tmp_path / "out" / "step.h").read_text()
+    )
 
 
 C_PROGRAM = """

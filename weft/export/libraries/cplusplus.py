@@ -22,13 +22,13 @@ def write_header(name: str, signatures: Sequence[Signature]) -> str:
 def _function(signature: Signature) -> str:
     results = [t for t in signature.results if t.alias is None]
     spans = [_parameter(t, not t.donated) for t in signature.arguments] + [_parameter(t, False) for t in results]
-    sizes = [f"std::int64_t {size.name}" for size in signature.sizes]
+    sizes = [f"std::int64_t {size.parameter}" for size in signature.sizes]
     listed = ", ".join([*spans, *sizes, "std::span<std::byte> workspace"])
-    checks = [_check(t) for t in (*signature.arguments, *results)]
+    checks = [_check(t, signature) for t in (*signature.arguments, *results)]
     if signature.workspace_bytes:
         checks.append(f"  if (workspace.size() < {signature.workspace_bytes}u) return WEFT_WRONG_SIZE;")
     operands = [f"{t.name}.data()" for t in (*signature.arguments, *results)]
-    operands += [size.name for size in signature.sizes] + ["workspace.data()"]
+    operands += [size.parameter for size in signature.sizes] + ["workspace.data()"]
     body = "\n".join([*checks, f"  return ::{signature.name}({', '.join(operands)});"])
     return f"[[nodiscard]] inline std::int32_t {signature.name}({listed}) {{\n{body}\n}}\n"
 
@@ -37,8 +37,8 @@ def _parameter(tensor: Tensor, is_constant: bool) -> str:
     return f"std::span<{'const ' if is_constant else ''}{tensor.c_type}> {tensor.name}"
 
 
-def _check(tensor: Tensor) -> str:
-    count = count_text(tensor)
+def _check(tensor: Tensor, signature: Signature) -> str:
+    count = count_text(tensor, {size.name: size.parameter for size in signature.sizes})
     if count is None:
         return f"  if ({tensor.name}.size_bytes() < {tensor.bytes}u) return WEFT_WRONG_SIZE;"
     return f"  if ({tensor.name}.size() != static_cast<std::size_t>({count})) return WEFT_WRONG_SIZE;"

@@ -90,7 +90,7 @@ def _declare(signature: Signature) -> str:
     lines = [f"/* {name}", " *"]
     lines += [f" * {t.name}: {t.dtype}{t.shape_text}{_note(t, signature)}" for t in signature.arguments]
     lines += [f" * returns {t.name}: {t.dtype}{t.shape_text}{_note(t, signature)}" for t in signature.results]
-    lines += [f" * {s.name}: a size from {s.low} to {s.high}" for s in signature.sizes]
+    lines += [f" * {s.parameter}: the size {s.name}, from {s.low} to {s.high}" for s in signature.sizes]
     lines += [f" * status {FIRST_CHECK + n}: {_comment(text)}" for n, text in enumerate(signature.checks)]
     lines += [
         " *",
@@ -124,7 +124,7 @@ def parameters(signature: Signature) -> list[tuple[str, str]]:
     """Return the parameters of the typed wrapper as (type, name)."""
     found = [(f"{t.c_type} *" if t.donated else f"const {t.c_type} *", t.name) for t in signature.arguments]
     found += [(f"{t.c_type} *", t.name) for t in signature.results if t.alias is None]
-    return [*found, *(("int64_t ", size.name) for size in signature.sizes), ("void *", "workspace")]
+    return [*found, *(("int64_t ", size.parameter) for size in signature.sizes), ("void *", "workspace")]
 
 
 def _wrap(signature: Signature) -> str:
@@ -136,11 +136,11 @@ def _wrap(signature: Signature) -> str:
     for table, names, kind in (
         ("arguments", [t.name for t in signature.arguments], "const void *const"),
         ("results", results, "void *const"),
-        ("sizes", [s.name for s in signature.sizes], "const int64_t"),
+        ("sizes", [s.parameter for s in signature.sizes], "const int64_t"),
     ):
-        operands[table] = f"{table}_" if names else "NULL"
+        operands[table] = f"weft_{table}" if names else "NULL"
         if names:
-            tables.append(f"  {kind} {table}_[] = {{{', '.join(names)}}};")
+            tables.append(f"  {kind} weft_{table}[] = {{{', '.join(names)}}};")
     call = f"{signature.name}_run({operands['arguments']}, {operands['results']}, workspace, {operands['sizes']})"
     body = "\n".join([*tables, f"  return {call};"])
     return f"static inline int32_t {signature.name}({listed}) {{\n{body}\n}}\n"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -39,6 +40,8 @@ else:
 MOST_COMBINATIONS = 4096
 # Bytes from which a constant is written to a file, where constants are separate.
 SEPARATE_BYTES = 1024
+# Most bytes of the constants in objects, which are compiled from text.
+MOST_INLINE_BYTES = 128 << 20
 # Smallest size that programs for several sizes share; smaller ones have programs of their own.
 _LEAST_SHARED = 2
 
@@ -67,6 +70,13 @@ class LibraryFunction:
         self._argument_names = make_identifiers(
             [*(exported.argument_names[i] for i in leaves), *(f"constant_{n}" for n in range(len(self.constants)))]
         )
+        inline = sum(c.nbytes for c in self.constants)
+        if not separate and inline > MOST_INLINE_BYTES:
+            raise ArgumentError(
+                f"The constants of a library must have at most {MOST_INLINE_BYTES >> 20} MiB to be stored in objects.",
+                received=f"{inline >> 20} MiB",
+                fix='constants="separate"',
+            )
         self.separate = [n for n, c in enumerate(self.constants) if separate and c.nbytes >= SEPARATE_BYTES]
         self.symbols = _symbols(exported)
         self.sizes = [_bounds(symbol) for symbol in self.symbols]
@@ -178,9 +188,16 @@ class LibraryFunction:
         ]
         (in_tree, exact), (out_tree, exact_results) = map(_tree_json, (self.exported.in_tree, self.exported.out_tree))
         return Signature(
-            self.name, tuple(arguments), tuple(results), tuple(self.sizes), workspace_bytes,
+            self.name, tuple(arguments), tuple(results), self._name_sizes([*arguments, *results]), workspace_bytes,
             tuple(self.failures.messages), in_tree, out_tree, exact and exact_results,
         )  # fmt: skip
+
+    def _name_sizes(self, tensors: Sequence[Tensor]) -> tuple[Size, ...]:
+        """Return the sizes with names in C that no argument and no result has."""
+        taken = [tensor.name for tensor in tensors]
+        own = [f"size_{s.name}" if s.name in taken else s.name for s in self.sizes]
+        names = make_identifiers([*taken, *own])[len(taken) :]
+        return tuple(replace(size, parameter=name) for size, name in zip(self.sizes, names, strict=True))
 
     def _tensor(self, name: str, aval: ArrayType, **fields: Any) -> Tensor:
         dtype, _, last = _element(aval)

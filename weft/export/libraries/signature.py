@@ -67,6 +67,7 @@ class Size:
     name: str
     low: int
     high: int
+    parameter: str = ""  # its name in C, where an argument may have the name of the size
 
 
 @dataclass(frozen=True)

@@ -218,9 +218,12 @@ class Unit:
         return f"{self.module.text()}{bytes_global('constants', block, ALIGNMENT)}\n"
 
 
+_ESCAPED = [f"\\{byte:02X}" for byte in range(256)]
+
+
 def bytes_global(name: str, content: bytes | bytearray, align: int = 1) -> str:
     """Return the definition of a constant array of bytes."""
-    data = "".join(f"\\{byte:02X}" for byte in content)
+    data = "".join(map(_ESCAPED.__getitem__, content))
     return f'@{name} = internal unnamed_addr constant [{len(content)} x i8] c"{data}", align {align}'
 
 
