@@ -27,12 +27,14 @@ class Processes:
             barrier must raise in the others.
         vote: a barrier that takes the error of this process too, and returns those of all, by index; None if errors
             cannot be passed on.
+        label: text at the end of the names of stages: saves that run at the same time have different ones.
     """
 
     index: int
     count: int
     barrier: Callable[[str], object]
     vote: Callable[[str, str | None], Mapping[int, str]] | None = None
+    label: str = ""
 
     @staticmethod
     def here(barrier: Callable[[str], object] | None) -> Processes:
@@ -48,6 +50,7 @@ class Processes:
     @contextlib.contextmanager
     def stage(self, name: str) -> Iterator[None]:
         """Run a block in all processes and wait for its end in all of them; if it raises in one, raise in all."""
+        name += self.label
         try:
             yield
         except Exception as error:

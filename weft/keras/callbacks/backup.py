@@ -35,6 +35,8 @@ class BackupAndRestore(Callback):
             that.)
         double_checkpoint: accepted; there are always two backups.
         delete_checkpoint: whether they are deleted when `fit` has ended.
+        memory: whether backups within epochs are kept in the memory of the job, for a training that the launcher starts
+            again (`checkpointing.ElasticManager`); those of epochs are written to disk too.
         seconds: within epochs there is a backup when the last one is so old; None: none.
 
     >>> from weft.keras.callbacks import BackupAndRestore
@@ -49,6 +51,7 @@ class BackupAndRestore(Callback):
         double_checkpoint: bool = False,
         delete_checkpoint: bool = True,
         seconds: float | None = 30.0,
+        memory: bool = False,
     ) -> None:
         super().__init__()
         if save_freq != "epoch" and not (isinstance(save_freq, int) and save_freq > 0):
@@ -61,14 +64,17 @@ class BackupAndRestore(Callback):
         self.double_checkpoint = double_checkpoint
         self.delete_checkpoint = delete_checkpoint
         self.seconds = seconds
-        self._manager: checkpointing.CheckpointManager | None = None
+        self.memory = memory
+        self._manager: checkpointing.CheckpointManager | checkpointing.ElasticManager | None = None
         self._last = 0.0
         self._next = 0
 
     @property
-    def manager(self) -> checkpointing.CheckpointManager:
+    def manager(self) -> checkpointing.CheckpointManager | checkpointing.ElasticManager:
         """What writes and reads the directory."""
-        if self._manager is None:
+        if self._manager is None and self.memory:
+            self._manager = checkpointing.ElasticManager(self.backup_dir)
+        elif self._manager is None:
             self._manager = checkpointing.CheckpointManager(self.backup_dir, max_to_keep=2)
         return self._manager
 
@@ -127,9 +133,9 @@ class BackupAndRestore(Callback):
 
     def after_epoch(self, fit: Any) -> None:
         """Write a backup."""
-        self.save(fit)
+        self.save(fit, is_epoch=True)
 
-    def save(self, fit: Any) -> None:
+    def save(self, fit: Any, is_epoch: bool = False) -> None:
         """Write a backup of a training."""
         arrays: list[Any] = []
         stored: dict[str, Any] = {
@@ -141,12 +147,13 @@ class BackupAndRestore(Callback):
         }
         named = _by_name(fit.variables)
         stored["variables"] = list(named)
-        self.manager.save(
-            self._next,
-            {"state": [variable._value for variable in named.values()], "callbacks": arrays},
-            metadata={"json": json.dumps(stored)},
-            force=True,
-        )
+        manager, step = self.manager, self._next
+        tree = {"state": [variable._value for variable in named.values()], "callbacks": arrays}
+        metadata = {"json": json.dumps(stored)}
+        if isinstance(manager, checkpointing.ElasticManager):
+            manager.save(step, tree, metadata=metadata, on_disk=is_epoch or not manager.has_memory)
+        else:
+            manager.save(step, tree, metadata=metadata, force=True)
         self._next += 1
         self._last = time.monotonic()
 

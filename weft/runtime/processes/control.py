@@ -47,9 +47,13 @@ def python_stack() -> str:
 
 
 def say(text: str) -> None:
-    """Write a line to stderr. The reader may be gone, such as a launcher that has died: then do nothing."""
+    """Write a line to stderr at once, so that lines of processes do not mix.
+
+    The reader may be gone, such as a launcher that has died: then do nothing.
+    """
     with contextlib.suppress(OSError):
-        print(text, file=sys.stderr, flush=True)
+        sys.stderr.write(f"{text}\n")
+        sys.stderr.flush()
 
 
 class _Barrier:
