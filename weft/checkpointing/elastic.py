@@ -67,7 +67,7 @@ class ElasticManager:
         self._memory: CheckpointManager | None = None
         if place is None:
             logger.warning("ElasticManager has no memory of a job (weft.launch): checkpoints are on disk only")
-        elif not _is_shared(place, processes):
+        elif not _all_see(place, processes):
             logger.warning("ElasticManager: processes on several hosts share no memory: checkpoints are on disk only")
         else:
             self._memory = CheckpointManager(place, max_to_keep=2)
@@ -168,7 +168,7 @@ def _place(directory: str) -> str | None:
     return os.path.join(job, f"checkpoints-{zlib.crc32(directory.encode()):08x}") if job else None
 
 
-def _is_shared(place: str, processes: Processes) -> bool:
+def _all_see(place: str, processes: Processes) -> bool:
     """Return whether all processes see the same directory, as processes of one host do."""
     tensor_file.make_directory(place)
     path = os.path.join(place, _SHARED)

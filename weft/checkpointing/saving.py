@@ -284,7 +284,7 @@ def _write_files(
         if file.process == processes.index:
             path = os.path.join(directory, file.name)
             with tensor_file.replacing(path) as opened:
-                checksums[file.name] = _write_tensors(opened, _encoded_tensors(snapshot, file))
+                checksums[file.name] = _write_tensors(opened, _encode_tensors(snapshot, file))
             written.append(path)
             if processes.index:  # the first process enters them in the index
                 written.append(path + _CHECKSUMS)
@@ -332,7 +332,7 @@ def _read_checksums(path: str) -> dict[str, tuple[int, ...]]:
     return {tensor: indices.parse_checksums(text) for tensor, text in found.items()}
 
 
-def _encoded_tensors(snapshot: Snapshot, file: File) -> list[tuple[str, np.ndarray]]:
+def _encode_tensors(snapshot: Snapshot, file: File) -> list[tuple[str, np.ndarray]]:
     arrays = []
     for tensor, name, i in file.tensors:
         stored = snapshot.parts[name][i].stored
