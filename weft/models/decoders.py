@@ -28,6 +28,17 @@ LLAMA = {
     "model.norm": "norm",
     "lm_head": "head",
 }
+
+
+def vary(table: Mapping[str, str], rows: Mapping[str, str]) -> dict[str, str]:
+    """Return a table with these rows in place of those that have their names or their paths."""
+    paths = set()
+    for path in rows.values():
+        head, _, last = path.rpartition(".")
+        paths |= {f"{head}.{part}".removeprefix(".") for part in last.split("+")}
+    return {name: path for name, path in table.items() if name not in rows and path not in paths} | dict(rows)
+
+
 EXPERTS = LLAMA | {
     "model.layers.*.mlp.gate": "layers.*.mlp.router",
     "model.layers.*.mlp.experts.*.gate_proj.weight": "~layers.*.mlp.experts.*.gate",
@@ -38,23 +49,32 @@ EXPERTS = LLAMA | {
     "model.layers.*.mlp.shared_expert.down_proj": "layers.*.mlp.shared.down",
     "model.layers.*.mlp.shared_expert_gate": "layers.*.mlp.shared_gate",
 }
-GEMMA = LLAMA | {
-    "model.layers.*.post_attention_layernorm": "layers.*.attention.after",
-    "model.layers.*.pre_feedforward_layernorm": "layers.*.mlp.norm",
-    "model.layers.*.post_feedforward_layernorm": "layers.*.mlp.after",
-}
-PHI = LLAMA | {
-    "model.layers.*.self_attn.dense": "layers.*.attention.output",
-    "model.layers.*.self_attn.q_layernorm": "layers.*.attention.query_norm",
-    "model.layers.*.self_attn.k_layernorm": "layers.*.attention.key_norm",
-    "model.layers.*.mlp.fc1": "layers.*.mlp.up",
-    "model.layers.*.mlp.fc2": "layers.*.mlp.down",
-    "model.final_layernorm": "norm",
-}
-PHI3 = LLAMA | {
-    "model.layers.*.self_attn.qkv_proj": "layers.*.attention.query+key+value",
-    "model.layers.*.mlp.gate_up_proj": "layers.*.mlp.gate+up",
-}
+GEMMA = vary(
+    LLAMA,
+    {
+        "model.layers.*.post_attention_layernorm": "layers.*.attention.after",
+        "model.layers.*.pre_feedforward_layernorm": "layers.*.mlp.norm",
+        "model.layers.*.post_feedforward_layernorm": "layers.*.mlp.after",
+    },
+)
+PHI = vary(
+    LLAMA,
+    {
+        "model.layers.*.self_attn.dense": "layers.*.attention.output",
+        "model.layers.*.self_attn.q_layernorm": "layers.*.attention.query_norm",
+        "model.layers.*.self_attn.k_layernorm": "layers.*.attention.key_norm",
+        "model.layers.*.mlp.fc1": "layers.*.mlp.up",
+        "model.layers.*.mlp.fc2": "layers.*.mlp.down",
+        "model.final_layernorm": "norm",
+    },
+)
+PHI3 = vary(
+    LLAMA,
+    {
+        "model.layers.*.self_attn.qkv_proj": "layers.*.attention.query+key+value",
+        "model.layers.*.mlp.gate_up_proj": "layers.*.mlp.gate+up",
+    },
+)
 GPT2 = {
     "transformer.wte": "tokens",
     "transformer.wpe": "positions",
@@ -163,7 +183,7 @@ def read_decoder(fields: Fields) -> Config:
         extras["head.bias"] = (tower.vocabulary,)
     options = {"cap": fields.get("final_logit_softcapping")} if is_gemma else {}
     return Config(
-        family, "logits", {"": tower}, extras, options, fields.get("max_position_embeddings"), dict(fields.raw)
+        family, "next token", {"": tower}, extras, options, fields.get("max_position_embeddings"), dict(fields.raw)
     )
 
 
@@ -198,7 +218,7 @@ def read_gpt2(fields: Fields) -> Config:
         positions=fields.first(("n_positions", "n_ctx"), 1024),
     )
     extras = {} if fields.get("tie_word_embeddings", True) else {"head.weight": (tower.vocabulary, width)}
-    return Config("gpt2", "logits", {"": tower}, extras, {}, tower.positions, dict(fields.raw))
+    return Config("gpt2", "next token", {"": tower}, extras, {}, tower.positions, dict(fields.raw))
 
 
 def read_gemma3(fields: Fields) -> Config:

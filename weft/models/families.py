@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from weft.errors import ArgumentError, FileFormatError
-from weft.models import decoders
+from weft.models import convolutions, decoders, encoders, sequences
 from weft.models.config import Config, Fields
 
 
@@ -34,7 +34,26 @@ FAMILIES: dict[str, Family] = {
     "gemma3_text": Family(decoders.read_gemma3, decoders.GEMMA),
     "phi": Family(decoders.read_decoder, decoders.PHI),
     "phi3": Family(decoders.read_decoder, decoders.PHI3),
+    "bert": Family(encoders.read_text, encoders.BERT, "bert."),
+    "roberta": Family(encoders.read_text, encoders.ROBERTA, "roberta."),
+    "xlm-roberta": Family(encoders.read_text, encoders.ROBERTA, "roberta."),
+    "distilbert": Family(encoders.read_text, encoders.DISTILBERT, "distilbert."),
+    "vit": Family(encoders.read_vit, encoders.VIT, "vit."),
+    "clip": Family(encoders.read_clip, encoders.CLIP, ""),
+    "siglip": Family(encoders.read_siglip, encoders.SIGLIP, ""),
+    "whisper": Family(sequences.read_whisper, sequences.WHISPER),
+    "t5": Family(sequences.read_t5, sequences.T5_PLAIN, ""),
+    "resnet": Family(convolutions.read_resnet, convolutions.RESNET, "resnet."),
+    "convnext": Family(convolutions.read_convnext, convolutions.CONVNEXT, "convnext."),
 }
+
+
+def find_names(config: Config) -> Mapping[str, str]:
+    """Return the names of the tensors of a model."""
+    if config.family == "t5" and config.towers["encoder"].gated:
+        return sequences.T5_GATED
+    return FAMILIES[config.family].names
+
 
 # Tensors that files may have and models do not need: tables that the config determines, and counters.
 IGNORED = re.compile(r"(rotary_emb\.inv_freq|\.attn\.(masked_)?bias|position_ids|num_batches_tracked|token_type_ids)$")

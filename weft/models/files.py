@@ -11,7 +11,9 @@ import functools
 import json
 import mmap
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
 import ml_dtypes
@@ -21,13 +23,15 @@ import weft
 from weft.checkpointing import tensor_file
 from weft.errors import CheckpointMismatchError, FileFormatError
 from weft.models.config import Config
-from weft.models.families import FAMILIES, IGNORED, read_json
+from weft.models.families import FAMILIES, IGNORED, find_names, read_json
 from weft.models.names import Tensor, find_path, read_tensor, write_tensors
 from weft.models.parameters import Leaf, build, flat, leaves, shapes
 from weft.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
 
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
+# Names of the first years for the parameters of norms.
+_OLD_NORM = re.compile(r"(?<=LayerNorm)\.(gamma|beta)$")
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt")
 
 
@@ -130,17 +134,18 @@ class Place(NamedTuple):
 
 def find_places(config: Config, source: Source, where: str) -> dict[str, Place]:
     """Find the tensor of each parameter; raise one error that lists all that is missing, extra or misshapen."""
-    table, prefix = FAMILIES[config.family].names, FAMILIES[config.family].prefix
+    table, prefix = find_names(config), FAMILIES[config.family].prefix
     found, wanted = source.shapes, shapes(config)
-    lacks_prefix = not any(name.startswith(prefix) for name in found)
+    lacks_prefix = needs_prefix(source, prefix)
     places: dict[str, Place] = {}
     misshapen, extra = [], []
     for name, shape in found.items():
-        path = find_path(name, table) or (find_path(prefix + name, table) if lacks_prefix else None)
+        plain = _OLD_NORM.sub(lambda match: ".weight" if match[1] == "gamma" else ".bias", name)
+        path = find_path(plain, table) or (find_path(prefix + plain, table) if lacks_prefix else None)
         tensor = read_tensor(name, path, config) if path is not None else None
         pieces = [piece for piece in tensor.pieces if piece.path in wanted] if tensor else []
         if not pieces:
-            if not IGNORED.search(name) and not _is_tied(path, places, config):
+            if not IGNORED.search(name) and not _is_unused(path, wanted):
                 extra.append(name)
             continue
         for piece in pieces:
@@ -148,15 +153,23 @@ def find_places(config: Config, source: Source, where: str) -> dict[str, Place]:
         expected = _file_shape(pieces, wanted)
         if _squeeze(shape) != _squeeze(expected):
             misshapen.append(f"{name} is {shape}, must be {expected}")
-    missing = sorted(set(wanted) - set(places))
+    missing = sorted(set(wanted) - set(places) - set(config.get("optional", ())))
     if missing or extra or misshapen:
         raise CheckpointMismatchError(_describe(missing, extra, misshapen, config), received=where)
     return places
 
 
-def _is_tied(path: str | None, places: Mapping[str, Place], config: Config) -> bool:
-    """Return whether a tensor repeats the embeddings or belongs to a part that the config leaves out."""
-    return path is not None and path.startswith("head") and not any(name.startswith("head") for name in config.extras)
+def needs_prefix(source: Source, prefix: str) -> bool:
+    """Return whether the tensors of a source lack the prefix of their family, as in files of models without a head."""
+    return not any(name.startswith(prefix) for name in source.shapes)
+
+
+def _is_unused(path: str | None, wanted: Mapping[str, tuple[int, ...]]) -> bool:
+    """Return whether a tensor is that of a head which the config does not have, or repeats the embeddings."""
+    if path is None:
+        return False
+    first = path.removeprefix("~").partition(".")[0]
+    return path == "head.weight" or not any(name.partition(".")[0] == first for name in wanted)
 
 
 def _file_shape(pieces: Iterable[Any], wanted: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
@@ -201,7 +214,7 @@ def load_params(
     dtype: Any = None,
     sharding: Any = None,
     progress: Callable[[int, int], None] | None = None,
-) -> dict[str, Any]:
+) -> tuple[dict[str, Any], Config]:
     """Load the tree of a model from a source of tensors.
 
     Args:
@@ -213,9 +226,11 @@ def load_params(
         progress: a function that is called with the bytes that are loaded and those of all.
 
     Returns:
-        The tree of parameters.
+        The tree of parameters, and the description without optional parameters that the source does not have.
     """
     places = find_places(config, source, where)
+    absent = [path for path in config.get("optional", ()) if path not in places]
+    config = replace(config, extras={path: shape for path, shape in config.extras.items() if path not in absent})
     wanted = shapes(config)
     everything = leaves(config)
     total, done = sum(int(np.prod(leaf.shape)) for leaf in everything), 0
@@ -236,7 +251,8 @@ def load_params(
             progress(done, total)
         return array
 
-    return build(config, value)
+    lacks_prefix = needs_prefix(source, FAMILIES[config.family].prefix)
+    return build(config, value), replace(config, options={**config.options, "lacks_prefix": lacks_prefix})
 
 
 def choose_sharding(sharding: Any, leaf: Leaf) -> Any:
@@ -326,10 +342,11 @@ def save_params(params: Mapping[str, Any], config: Config, folder: str, largest:
     """
     family = FAMILIES[config.family]
     values = flat(params, config)
-    lacks_prefix = bool(config.get("lacks_prefix"))
+    kinds = config.raw.get("architectures") or [""]
+    lacks_prefix = bool(config.get("lacks_prefix", kinds[0].endswith("Model")))
     files: list[list[Tensor]] = [[]]
     size = 0
-    for tensor in write_tensors(values, family.names, config):
+    for tensor in write_tensors(values, find_names(config), config):
         own = sum(values[piece.path]().nbytes for piece in tensor.pieces)
         if files[-1] and size + own > largest:
             files.append([])

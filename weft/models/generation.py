@@ -77,7 +77,7 @@ def pad_prompts(prompts: Any, pad: int) -> tuple[np.ndarray, np.ndarray]:
 
 def check_tokens(ids: np.ndarray, config: Config) -> None:
     """Raise an error if tokens are outside of the vocabulary of a model."""
-    size = config.tower.vocabulary
+    size = config.vocabulary
     if ids.size and (ids.min() < 0 or ids.max() >= size):
         wrong = int(ids.min() if ids.min() < 0 else ids.max())
         raise ArgumentError(
@@ -131,7 +131,7 @@ class Decoding:
         cross: Mapping[str, Any] | None = None,
     ) -> None:
         config = programs.config
-        self.programs, self.params = programs, params
+        self.programs, self.params, self.ids, self.starts = programs, params, ids, starts
         capacity = choose_capacity(ids.shape[1] + new + slack, None)
         cache = empty_cache(config.tower, ids.shape[0], capacity, find_dtype(params), slack)
         cache["starts"] = wnp.asarray(starts)
@@ -190,29 +190,24 @@ Allowed = Callable[[np.ndarray], Any]
 
 def stream_tokens(
     decoding: Decoding,
-    ids: np.ndarray,
-    starts: np.ndarray,
     new: int,
     sampler: Sampler,
     key: Any,
     ends: Sequence[int],
-    pad: int,
     allowed: Allowed | None = None,
 ) -> Iterator[np.ndarray]:
     """Yield the next token of each sequence until all have ended.
 
     Args:
         decoding: the state after the prompts.
-        ids, starts: the padded prompts.
         new: the most tokens.
         sampler: the rules of choice.
         key: a random key.
-        ends: the tokens that end a sequence.
-        pad: the token that follows an end.
+        ends: the tokens that end a sequence; the first of them fills what follows.
         allowed: a function from the tokens so far (batch, tokens) to booleans (batch, vocabulary).
     """
-    vocabulary = decoding.logits.shape[-1]
-    seen = wnp.asarray(count_occurrences(ids, starts, vocabulary)) if sampler.switches[0] else None
+    ids, vocabulary = decoding.ids, decoding.logits.shape[-1]
+    seen = wnp.asarray(count_occurrences(ids, decoding.starts, vocabulary)) if sampler.switches[0] else None
     numbers, switches = sampler.numbers, sampler.switches
     done = np.zeros(len(ids), bool)
     for i in range(new):
@@ -229,7 +224,7 @@ def stream_tokens(
                 received=f"nan or infinite ones for token {ids.shape[1]} of sequence {int(np.argmax(found < 0))}",
                 fix="weights that are finite, and dtype=weft.numpy.float32 if they were cast to float16",
             )
-        found = np.where(done, pad, found).astype(np.int32)
+        found = np.where(done, ends[0] if ends else 0, found).astype(np.int32)
         done |= np.isin(found, ends)
         ids = np.concatenate([ids, found[:, None]], 1)
         yield found

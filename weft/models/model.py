@@ -16,11 +16,10 @@ import weft.numpy as wnp
 from weft import random
 from weft.base.lazy import is_importable, lazy
 from weft.errors import ArgumentError
-from weft.models import files
+from weft.models import files, tasks
 from weft.models.config import Config
 from weft.models.families import read_config, read_json
-from weft.models.forward import decode
-from weft.models.generation import Decoding, Programs, check_context, check_tokens, pad_prompts, stream_tokens
+from weft.models.generation import Allowed, Decoding, Programs, check_context, check_tokens, pad_prompts, stream_tokens
 from weft.models.sampling import Sampler
 from weft.models.tokenizer import Tokenizer
 
@@ -33,6 +32,7 @@ _COMPANIONS = (
     "special_tokens_map.json",
     "generation_config.json",
     "preprocessor_config.json",
+    "modules.json",
     "vocab.json",
     "merges.txt",
     "vocab.txt",
@@ -56,8 +56,8 @@ class Model:
         self.programs = Programs(config)
 
     def __repr__(self) -> str:
-        tower = self.config.tower
-        return f"Model({self.config.family}, {len(tower.kinds)} layers of {tower.width}, {self.config.task})"
+        towers = ", ".join(f"{len(tower.kinds)} layers of {tower.width}" for tower in self.config.towers.values())
+        return f"Model({self.config.family}, {towers or 'convolutions'}: {self.config.task})"
 
     def replace(self, params: Any) -> Model:
         """Return the same model with other parameters; compiled programs are shared.
@@ -78,49 +78,128 @@ class Model:
         """Tokenizer of the folder that the model was loaded from."""
         if self.folder is None:
             raise ArgumentError("A model without a folder has no tokenizer; load one with models.Tokenizer(folder).")
-        return Tokenizer(self.folder, self.config.tower.vocabulary)
+        return Tokenizer(self.folder, self.config.vocabulary)
 
     # ------------------------------------------------------------------------------------------------------ forward
 
-    def apply(self, params: Any, ids: Any, mask: Any = None, pieces: Any = None, remat: bool = False) -> Any:
-        """Compute logits as a function of the parameters, for `grad` and `jit`.
+    def apply(
+        self, params: Any, *inputs: Any, mask: Any = None, types: Any = None, pieces: Any = None, remat: bool = False
+    ) -> Any:
+        """Compute what the model is for as a function of its parameters, for `grad` and `jit`.
 
         Args:
             params: a tree like `model.params`.
-            ids: integers (batch, tokens).
+            inputs: those of a call, with a batch axis.
             mask: booleans (batch, tokens), false for padding.
-            pieces: integers (batch, tokens) that number the texts packed into a row.
+            types: integers (batch, tokens) of the table of token types.
+            pieces: integers (batch, tokens) that number the texts packed into a row of a decoder.
             remat: whether the backward pass recomputes the layers.
 
         Returns:
-            The logits (batch, tokens, vocabulary), in float32.
+            What a call of the model returns.
         """
-        return decode(self.config, params, ids, mask, pieces, remat)
+        return tasks.compute(self.config, params, *inputs, mask=mask, types=types, pieces=pieces, remat=remat)
+
+    def __call__(self, *inputs: Any, mask: Any = None, types: Any = None) -> Any:
+        """Compute what the model is for.
+
+        Args:
+            inputs: for a model of text integers (tokens) or (batch, tokens); for one of images numbers (batch,
+                channels, height, width); texts and images for one that compares them; for a model with an encoder its
+                source and the tokens of the decoder.
+            mask: booleans like the tokens of the text or of the source, false for padding.
+            types: integers of the table of token types.
+
+        Returns:
+            Logits of tokens with an axis for the vocabulary; logits of labels; states (batch, tokens, width) of a model
+            without a head; or the logits (images, texts) of each pair.
+        """
+        arrays = [wnp.asarray(x) for x in inputs]
+        needed = 2 if self.config.task in ("similarity", "sequence") else 1
+        if len(arrays) != needed:
+            raise ArgumentError(
+                f"A call of this model needs {needed} arrays ({self.config.task}).", received=str(len(arrays))
+            )
+        for x in arrays:
+            if np.dtype(x.dtype).kind in "iu" and not isinstance(x, weft.core.Tracer):
+                check_tokens(np.asarray(x), self.config)
+        mask, types = (None if x is None else wnp.asarray(x) for x in (mask, types))
+        one = arrays[0].ndim == 1
+        if one:
+            arrays = [x[None] if x.ndim == 1 else x for x in arrays]
+            mask, types = (None if x is None else x[None] for x in (mask, types))
+        result = self._apply(self.params, *arrays, mask=mask, types=types)
+        return result[0] if one and self.config.task != "similarity" else result
 
     @functools.cached_property
     def _apply(self) -> Callable[..., Any]:
-        return weft.jit(self.apply)
+        return weft.jit(functools.partial(tasks.compute, self.config))
 
-    def __call__(self, ids: Any, mask: Any = None) -> Any:
-        """Compute logits.
+    # ------------------------------------------------------------------------------------------------------ vectors
+
+    def embed(self, texts: Any, mask: Any = None, *, pooling: str | None = None, normalize: bool = True) -> Any:
+        """Return a vector for each text, for search and comparison.
 
         Args:
-            ids: integers (tokens) or (batch, tokens).
-            mask: booleans like `ids`, false for padding.
+            texts: strings, or integers (batch, tokens).
+            mask: booleans (batch, tokens), false for padding.
+            pooling: "mean", "max", "cls" or "lasttoken"; by default that of the folder, else "mean". Models that
+                compare texts with images have their own.
+            normalize: whether vectors have length 1.
 
         Returns:
-            The logits, with an axis for the vocabulary after those of `ids`.
+            Numbers (batch, width).
         """
-        array = wnp.asarray(ids)
-        if not isinstance(array, weft.core.Tracer):
-            check_tokens(np.asarray(array), self.config)
-        one = array.ndim == 1
-        if mask is not None:
-            mask = wnp.asarray(mask)
-        result = self._apply(
-            self.params, array[None] if one else array, mask[None] if one and mask is not None else mask
-        )
-        return result[0] if one else result
+        if isinstance(texts, str) or (isinstance(texts, (list, tuple)) and texts and isinstance(texts[0], str)):
+            ids, mask = self.tokenizer.batch([texts] if isinstance(texts, str) else texts, self.config.context)
+        else:
+            ids = np.atleast_2d(np.asarray(texts))
+            mask = np.ones(ids.shape, bool) if mask is None else np.asarray(mask, bool)
+        check_tokens(ids, self.config)
+        if self.config.task == "similarity":
+            vectors = self._text_vectors(self.params, wnp.asarray(ids), None if mask.all() else wnp.asarray(mask))
+        elif self.config.task in ("features", "token logits", "labels"):
+            vectors = self._pooled(self.params, wnp.asarray(ids), wnp.asarray(mask), pooling or self._pooling)
+        else:
+            raise ArgumentError("Vectors of texts need an encoder of text.", received=repr(self))
+        return tasks.unit_vectors(vectors) if normalize else vectors
+
+    def embed_images(self, images: Any, *, normalize: bool = True) -> Any:
+        """Return a vector for each image, in the space of the vectors of texts.
+
+        Args:
+            images: numbers (batch, channels, height, width).
+            normalize: whether vectors have length 1.
+
+        Returns:
+            Numbers (batch, width).
+        """
+        if self.config.task != "similarity":
+            raise ArgumentError("Vectors of images need a model that compares them with texts.", received=repr(self))
+        vectors = self._image_vectors(self.params, wnp.asarray(images))
+        return tasks.unit_vectors(vectors) if normalize else vectors
+
+    @functools.cached_property
+    def _text_vectors(self) -> Callable[..., Any]:
+        return weft.jit(functools.partial(tasks.text_vectors, self.config))
+
+    @functools.cached_property
+    def _image_vectors(self) -> Callable[..., Any]:
+        return weft.jit(functools.partial(tasks.image_vectors, self.config))
+
+    @functools.cached_property
+    def _pooled(self) -> Callable[..., Any]:
+        def pool(params: Any, ids: Any, mask: Any, pooling: str) -> Any:
+            return tasks.pool_states(tasks.text_states(self.config, params, ids, mask), mask, pooling)
+
+        return weft.jit(pool, static_argnames="pooling")
+
+    @functools.cached_property
+    def _pooling(self) -> str:
+        path = os.path.join(self.folder or "", "1_Pooling", "config.json")
+        settings = read_json(path) if self.folder and os.path.isfile(path) else {}
+        names = {"cls_token": "cls", "mean_tokens": "mean", "max_tokens": "max", "lasttoken": "lasttoken"}
+        return next((own for name, own in names.items() if settings.get(f"pooling_mode_{name}")), "mean")
 
     # --------------------------------------------------------------------------------------------------- generation
 
@@ -136,22 +215,60 @@ class Model:
         path = os.path.join(self.folder or "", "generation_config.json")
         return read_json(path) if self.folder and os.path.isfile(path) else {}
 
+    def start(self, prompts: Any, new: int, pad: int, source: Any = None, mask: Any = None, slack: int = 0) -> Decoding:
+        """Run prompts, and return the state from which tokens are generated.
+
+        Args:
+            prompts: integers (tokens) or (batch, tokens), or a list of rows of different lengths; for a model with an
+                encoder the first tokens of the decoder, or None for its start token.
+            new: the most tokens that will be generated.
+            pad: the token that fills shorter prompts.
+            source: the input of the encoder, for a model with one.
+            mask: booleans like the source, false for padding.
+            slack: the most tokens that will be taken back at once.
+
+        Returns:
+            A `Decoding`.
+        """
+        config, cross = self.config, None
+        if config.task not in ("next token", "sequence"):
+            raise ArgumentError("Text is generated by a decoder.", received=repr(self))
+        if (source is not None) != (config.task == "sequence"):
+            raise ArgumentError("A source belongs to a model with an encoder, and to no other.", received=repr(self))
+        if source is not None:
+            source, mask = wnp.asarray(source), None if mask is None else wnp.asarray(mask)
+            cross = self._cross(self.params, source, mask)
+            prompts = np.full((source.shape[0], 1), config.get("start"), np.int32) if prompts is None else prompts
+        ids, starts = pad_prompts(prompts, pad)
+        check_tokens(ids, config)
+        check_context(ids.shape[1], new, config)
+        return Decoding(self.programs, self.params, ids, starts, new, slack, cross)
+
+    @functools.cached_property
+    def _cross(self) -> Callable[..., Any]:
+        return weft.jit(functools.partial(tasks.cross_cache, self.config))
+
     def stream(
         self,
-        prompts: Any,
+        prompts: Any = None,
         max_new_tokens: int = 128,
         *,
+        source: Any = None,
+        mask: Any = None,
         sampler: Sampler | None = None,
         key: Any = None,
         stop_tokens: int | Sequence[int] | None = None,
         stop: str | Sequence[str] = (),
-        allowed: Callable[[np.ndarray], Any] | None = None,
+        allowed: Allowed | None = None,
     ) -> Iterator[np.ndarray]:
         """Yield the tokens of all sequences as they come.
 
         Args:
-            prompts: integers (tokens) or (batch, tokens), or a list of rows of different lengths.
+            prompts: integers (tokens) or (batch, tokens), or a list of rows of different lengths; for a model with an
+                encoder the first tokens of the decoder, by default its start token.
             max_new_tokens: the most tokens to generate.
+            source: the input of the encoder: tokens (batch, tokens), or sound (batch, bins, frames).
+            mask: booleans like the source, false for padding.
             sampler: how tokens are chosen; by default the best one.
             key: the random key of a sampler with a temperature.
             stop_tokens: the tokens that end a sequence; by default those of the model.
@@ -164,18 +281,13 @@ class Model:
         """
         sampler = sampler or Sampler()
         ends = self._ends(stop_tokens)
-        pad = ends[0] if ends else 0
-        ids, starts = pad_prompts(prompts, pad)
-        check_tokens(ids, self.config)
-        check_context(ids.shape[1], max_new_tokens, self.config)
         if sampler.is_random and key is None:
             raise ArgumentError("A sampler with a temperature needs a key.", fix="key=weft.random.key(0)")
-        decoding = Decoding(self.programs, self.params, ids, starts, max_new_tokens)
-        tokens = stream_tokens(
-            decoding, ids, starts, max_new_tokens, sampler, random.key(0) if key is None else key, ends, pad, allowed
-        )
+        decoding = self.start(prompts, max_new_tokens, ends[0] if ends else 0, source, mask)
+        key = random.key(0) if key is None else key
+        tokens = stream_tokens(decoding, max_new_tokens, sampler, key, ends, allowed)
         texts = (stop,) if isinstance(stop, str) else tuple(stop)
-        return self._until(tokens, texts, len(ids)) if texts else tokens
+        return self._until(tokens, texts, len(decoding.ids)) if texts else tokens
 
     def _until(self, tokens: Iterator[np.ndarray], texts: tuple[str, ...], batch: int) -> Iterator[np.ndarray]:
         """Yield tokens until each sequence has one of the texts."""
@@ -191,7 +303,7 @@ class Model:
             if all(done):
                 return
 
-    def generate(self, prompts: Any, max_new_tokens: int = 128, **options: Any) -> np.ndarray:
+    def generate(self, prompts: Any = None, max_new_tokens: int = 128, **options: Any) -> np.ndarray:
         """Generate text after prompts.
 
         Args:
@@ -203,9 +315,11 @@ class Model:
             The prompts, padded on the left, and the new tokens: integers (tokens) for one prompt without a batch axis,
             else (batch, tokens).
         """
+        new = [found[:, None] for found in self.stream(prompts, max_new_tokens, **options)]
+        if prompts is None:
+            prompts = np.full((len(new[0]), 1), self.config.get("start"), np.int32)
         ends = self._ends(options.get("stop_tokens"))
         ids, _ = pad_prompts(prompts, ends[0] if ends else 0)
-        new = [found[:, None] for found in self.stream(prompts, max_new_tokens, **options)]
         result = np.concatenate([ids, *new], 1)
         one = not (isinstance(prompts, (list, tuple)) and prompts and np.ndim(prompts[0])) and np.ndim(prompts) == 1
         return result[0] if one else result
@@ -273,10 +387,10 @@ def load(
     >>> folder = tempfile.mkdtemp()
     >>> models.Model(config, models.init(config, weft.random.key(0))).save(folder)
     >>> models.load(folder)
-    Model(gpt2, 3 layers of 8, logits)
+    Model(gpt2, 3 layers of 8: next token)
     """
     path = find_folder(folder)
     config = read_config(path)
     source = files.SafetensorsFolder(path)
-    params = files.load_params(config, source, path, dtype, sharding, progress)
+    params, config = files.load_params(config, source, path, dtype, sharding, progress)
     return Model(config, params, path)

@@ -184,11 +184,11 @@ def build(config: Config, value: Callable[[Leaf], Any]) -> dict[str, Any]:
 
 
 def _lists(node: Any) -> Any:
-    """Replace dicts whose keys are numbers with lists."""
+    """Replace dicts whose keys count from 0 with lists."""
     if not isinstance(node, dict):
         return node
-    if node and all(isinstance(key, int) for key in node):
-        return [_lists(node[i]) for i in range(len(node))]
+    if node and {str(key) for key in node} == {str(i) for i in range(len(node))}:
+        return [_lists(value) for _, value in sorted(node.items(), key=lambda item: int(item[0]))]
     return {key: _lists(value) for key, value in node.items()}
 
 
@@ -206,7 +206,7 @@ def flat(params: Mapping[str, Any], config: Config) -> dict[str, Any]:
     for leaf in leaves(config):
         node: Any = params
         for key in leaf.keys:
-            node = node[key]
+            node = node[int(key) if isinstance(node, (list, tuple)) else key]
         for index, path in leaf.parts:
             found[path] = _part(node, index)
     return found

@@ -6,6 +6,8 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from weft.base.lazy import is_importable, lazy
 from weft.errors import ArgumentError, FileFormatError
 from weft.models.families import read_json
@@ -52,6 +54,23 @@ class Tokenizer:
             A list of integers.
         """
         return list(self.inner.encode(text, add_special_tokens=special).ids)
+
+    def batch(self, texts: Sequence[str], longest: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Return the tokens of several texts, padded on the right.
+
+        Args:
+            texts: the texts.
+            longest: the most tokens of a text; further ones are cut off.
+
+        Returns:
+            Integers (batch, tokens), and booleans that are false for padding.
+        """
+        rows = [self.encode(text)[:longest] for text in texts]
+        ids = np.zeros((len(rows), max(1, *map(len, rows))), np.int32)
+        mask = np.zeros(ids.shape, bool)
+        for i, row in enumerate(rows):
+            ids[i, : len(row)], mask[i, : len(row)] = row, True
+        return ids, mask
 
     def decode(self, ids: Sequence[int], special: bool = False) -> str:
         """Return the text of tokens.
