@@ -56,15 +56,15 @@ def peer(fields: dict[str, Any], spread: float = 0.2) -> Any:
 @pytest.fixture(scope="module")
 def pairs(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """Return a function from a name to a model of `transformers` and the one that its files load as."""
-    made: dict[str, Any] = {}
+    loaded: dict[str, Any] = {}
 
     def pair(name: str) -> tuple[Any, models.Model]:
-        if name not in made:
+        if name not in loaded:
             model = peer(tiny.ALL[name])
             folder = tmp_path_factory.mktemp(name)
             model.save_pretrained(folder)
-            made[name] = model, models.load(folder)
-        return made[name]
+            loaded[name] = model, models.load(folder)
+        return loaded[name]
 
     return pair
 
@@ -119,8 +119,8 @@ def test_gradients(name: str, pairs: Any) -> None:
         want = grads.get(tensor.name)
         if want is not None:  # experts are stored together there
             parts = [found[piece.path]() for piece in tensor.pieces]
-            joined = np.concatenate(parts) if len(parts) > 1 else parts[0]
-            close(joined.T if tensor.pieces[0].is_transposed else joined, want, 1e-4)
+            merged = np.concatenate(parts) if len(parts) > 1 else parts[0]
+            close(merged.T if tensor.pieces[0].is_transposed else merged, want, 1e-4)
             compared += 1
     assert compared >= 10
 
@@ -159,7 +159,7 @@ def test_texts_and_images(name: str, pairs: Any) -> None:
     found = run(theirs, input_ids=ids.astype(np.int64), pixel_values=pictures)
     close(ours(ids, pictures), found.logits_per_image)
     close(ours.embed(ids), found.text_embeds)
-    close(ours.embed_images(pictures), found.image_embeds)
+    close(ours.encode_images(pictures), found.image_embeds)
 
 
 @pytest.mark.parametrize("name", tiny.SEQUENCES)

@@ -32,6 +32,7 @@ INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
 # Names of the first years for the parameters of norms.
 _OLD_NORM = re.compile(r"(?<=LayerNorm)\.(gamma|beta)$")
+_CHUNK = 1 << 25  # bytes
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt")
 
 
@@ -145,7 +146,7 @@ def find_places(config: Config, source: Source, where: str) -> dict[str, Place]:
         tensor = read_tensor(name, path, config) if path is not None else None
         pieces = [piece for piece in tensor.pieces if piece.path in wanted] if tensor else []
         if not pieces:
-            if not IGNORED.search(name) and not _is_unused(path, wanted):
+            if not IGNORED.search(name) and not _belongs_to_a_head(path, wanted):
                 extra.append(name)
             continue
         for piece in pieces:
@@ -164,7 +165,7 @@ def needs_prefix(source: Source, prefix: str) -> bool:
     return not any(name.startswith(prefix) for name in source.shapes)
 
 
-def _is_unused(path: str | None, wanted: Mapping[str, tuple[int, ...]]) -> bool:
+def _belongs_to_a_head(path: str | None, wanted: Mapping[str, tuple[int, ...]]) -> bool:
     """Return whether a tensor is that of a head which the config does not have, or repeats the embeddings."""
     if path is None:
         return False
@@ -277,9 +278,25 @@ def _fill(
         if all(number in r for number, r in zip(at, ranges, strict=False)):
             own = tuple(number - r.start for number, r in zip(at, ranges, strict=False))
             part = read_part(source, places[path], wanted[path])
-            block[own] = part[tuple(slice(r.start, r.stop) for r in ranges[len(at) :])]
-            source.release(places[path].tensor)
+            _copy(
+                part[tuple(slice(r.start, r.stop) for r in ranges[len(at) :])],
+                block[(*own, ...)],
+                source,
+                places[path].tensor,
+            )
     return block
+
+
+def _copy(values: np.ndarray, target: np.ndarray, source: Source, name: str) -> None:
+    """Copy values of a tensor, and give its pages back every few megabytes: mapped pages count as memory in use."""
+    step = max(1, _CHUNK // max(1, values[:1].nbytes)) if values.ndim else 1
+    if values.nbytes <= _CHUNK or not target.ndim:
+        target[...] = values
+        source.release(name)
+        return
+    for at in range(0, len(values), step):
+        target[at : at + step] = values[at : at + step]
+        source.release(name)
 
 
 def is_float(dtype: Any) -> bool:
