@@ -276,7 +276,7 @@ def _fill(
     block = np.empty([len(r) for r in ranges], kind)
     for at, path in leaf.parts:
         if all(number in r for number, r in zip(at, ranges, strict=False)):
-            own = tuple(number - r.start for number, r in zip(at, ranges, strict=False))
+            own: tuple[Any, ...] = tuple(number - r.start for number, r in zip(at, ranges, strict=False))
             part = read_part(source, places[path], wanted[path])
             _copy(
                 part[tuple(slice(r.start, r.stop) for r in ranges[len(at) :])],
