@@ -36,7 +36,7 @@ DOCS_STAMP := $(DOCS_VENV)/.installed
 ONNX_STAMP := $(ONNX_VENV)/.installed
 XLA_STAMP := $(XLA_VENV)/.installed
 
-.PHONY: help setup setup-peer setup-openmpi setup-ecosystem setup-suites setup-docs setup-onnx setup-library setup-xla demo tiny test test-package test-all test-timing test-peer test-ecosystem test-suites bench-ecosystem test-openmpi test-onnx test-library test-xla test-oldest test-gpu bench-gpu test-faults test-faults-processes lint format wheel pages docs bench fuzz fuzz-files clean
+.PHONY: help setup setup-peer setup-openmpi setup-ecosystem setup-suites setup-models setup-docs setup-onnx setup-library setup-xla demo tiny test test-package test-all test-timing test-peer test-ecosystem test-suites test-models bench-ecosystem test-openmpi test-onnx test-library test-xla test-oldest test-gpu bench-gpu test-faults test-faults-processes lint format wheel pages docs bench fuzz fuzz-files clean
 .DEFAULT_GOAL := help
 
 help:
@@ -170,7 +170,6 @@ test-ecosystem: setup-ecosystem
 test-suites: setup-suites
 	$(SUITES_VENV)/bin/python -m tests.suites $(SUITES)
 
-.PHONY: setup-models test-models
 test-models: setup-models
 	$(MODELS_VENV)/bin/python -m pytest -n $(WORKERS) --dist worksteal --no-skips tests/models
 
