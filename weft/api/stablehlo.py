@@ -18,8 +18,8 @@ else:
 def lower_to_stablehlo(traced: Any, platform: str | None = None) -> stablehlo.Module:
     """Lower a traced function to a module for a platform, by default that of the default device.
 
-    A function that is sharded over a mesh is partitioned first: the module is the program of each device, which are its
-    partitions in the order of the mesh, and arrays that the function closes over are its first arguments.
+    A function that is sharded over a mesh is partitioned first: the module is the program of each device, which are
+    replicas in the order of the mesh, and arrays that the function closes over are its first arguments.
 
     Args:
         traced: the traced function, an instance of `Traced`.

@@ -1,4 +1,8 @@
-"""Rules of collectives between the devices of a mesh: partitions, in the order of the mesh."""
+"""Rules of collectives between the devices of a mesh.
+
+The devices are replicas in the order of the mesh: each runs the same local program. Partitions would be parts of one
+global program for a partitioner of its own.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +27,7 @@ def mesh_axes(e: Emitter, site: Site, names: Sequence[Any]) -> dict[Any, int]:
     """Return the axes of the mesh with their sizes, in order; raise if an axis is not one of it."""
     axes = e.axes
     if not axes and len(names) == 1:
-        axes = {names[0]: e.num_partitions}
+        axes = {names[0]: e.device_count}
     missing = [name for name in names if name not in axes]
     if missing:
         reason = f"the mesh of the module has no axis {missing[0]!r}"
@@ -33,7 +37,7 @@ def mesh_axes(e: Emitter, site: Site, names: Sequence[Any]) -> dict[Any, int]:
 
 
 def replica_groups(e: Emitter, site: Site, names: Sequence[Any], groups: Any = None) -> list[list[int]]:
-    """Return the partitions that communicate with each other along axes, in the order of the axes."""
+    """Return the replicas that communicate with each other along axes, in the order of the axes."""
     axes = mesh_axes(e, site, names)
     sizes = [axes[name] for name in axes]
     numbers = np.arange(math.prod(sizes)).reshape(sizes)
@@ -58,7 +62,7 @@ def all_reduce(e: Emitter, site: Site, x: Value) -> Value:
     name = COMBINERS[site.primitive.name]
     groups = replica_groups(e, site, site.params["axes"], site.params.get("axis_index_groups"))
     wide = dtypes.accumulation_dtype(x.dtype)
-    attributes = f"{group_attribute(groups)}, {e.channel()}, use_global_device_ids"
+    attributes = f"{group_attribute(groups)}"
     region = combine_region(e, name, wide)
     return convert(e, e.op("all_reduce", [convert(e, x, wide)], x.shape, wide, attributes, region), x.dtype)
 
@@ -70,7 +74,7 @@ def axis_index(e: Emitter, site: Site, *operands: Value) -> Value:
     axes = mesh_axes(e, site, [name])
     order = list(axes)
     inner = math.prod(axes[other] for other in order[order.index(name) + 1 :])
-    device = e.op("partition_id", (), (), UINT32)
+    device = e.op("replica_id", (), (), UINT32)
     index = e.same("remainder", e.same("divide", device, e.scalar(inner, UINT32)), e.scalar(axes[name], UINT32))
     return e.convert(index, site.dtype)
 
@@ -83,7 +87,7 @@ def all_gather(e: Emitter, site: Site, x: Value) -> Value:
     groups = replica_groups(e, site, [p["axis_name"]], p.get("axis_index_groups"))
     if not p["tiled"]:
         x = e.reshape(x, (*x.shape[:axis], 1, *x.shape[axis:]))
-    attributes = f"all_gather_dim = {axis} : i64, {group_attribute(groups)}, {e.channel()}, use_global_device_ids"
+    attributes = f"all_gather_dim = {axis} : i64, {group_attribute(groups)}"
     return e.op("all_gather", [x], *site.results[0], attributes)
 
 
@@ -95,7 +99,7 @@ def reduce_scatter(e: Emitter, site: Site, x: Value) -> Value:
     groups = replica_groups(e, site, [p["axis_name"]], p.get("axis_index_groups"))
     wide = dtypes.accumulation_dtype(x.dtype)
     shape = tuple(n // count if d == axis else n for d, n in enumerate(x.shape))
-    attributes = f"scatter_dimension = {axis} : i64, {group_attribute(groups)}, {e.channel()}, use_global_device_ids"
+    attributes = f"scatter_dimension = {axis} : i64, {group_attribute(groups)}"
     region = combine_region(e, "add", wide)
     result = e.op("reduce_scatter", [convert(e, x, wide)], shape, wide, attributes, region)
     return e.reshape(convert(e, result, x.dtype), site.shape)
@@ -113,7 +117,7 @@ def all_to_all(e: Emitter, site: Site, x: Value) -> Value:
     transposed = e.apply("transpose", x, permutation=front)
     attributes = (
         f"split_dimension = 0 : i64, concat_dimension = 0 : i64, split_count = {count} : i64, "
-        f"{group_attribute(groups)}, {e.channel()}"
+        f"{group_attribute(groups)}"
     )
     arrived = e.op("all_to_all", [transposed], (count, *shape), x.dtype, attributes)
     concat = p["concat_axis"]
@@ -127,7 +131,7 @@ def ppermute(e: Emitter, site: Site, x: Value) -> Value:
     """Write sends between devices; those that receive nothing get zeros."""
     groups = replica_groups(e, site, [site.params["axis_name"]])
     routes = [[group[a], group[b]] for group in groups for a, b in site.params["perm"]]
-    attributes = f"source_target_pairs = {pairs(routes)}, {e.channel()}"
+    attributes = f"source_target_pairs = {pairs(routes)}"
     return e.op("collective_permute", [x], x.shape, x.dtype, attributes) if routes else e.full_like(0, x)
 
 
@@ -143,6 +147,6 @@ def pbroadcast(e: Emitter, site: Site, x: Value) -> Value:
     bits = e.bitcast(x, whole) if kind == "f" else convert(e, x, whole)
     masked = e.select(own, bits, e.full_like(0, bits))
     groups = replica_groups(e, site, [p["axis_name"]])
-    attributes = f"{group_attribute(groups)}, {e.channel()}, use_global_device_ids"
+    attributes = f"{group_attribute(groups)}"
     total = e.op("all_reduce", [masked], masked.shape, whole, attributes, e.combiner("add", whole))
     return e.bitcast(total, x.dtype) if kind == "f" else convert(e, total, x.dtype)

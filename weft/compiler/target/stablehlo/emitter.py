@@ -131,12 +131,12 @@ def part_types(aval: Type, source: Location | None = None) -> list[tuple[Shape, 
 
 
 class Emitter(Writer):
-    """Writer of the equations of a jaxpr. `num_partitions` devices run the program, on which the named axes `axes`
+    """Writer of the equations of a jaxpr. `device_count` devices run the program, on which the named axes `axes`
     are laid out in this order."""
 
-    def __init__(self, num_partitions: int = 1, axes: Mapping[Any, int] | None = None) -> None:
+    def __init__(self, device_count: int = 1, axes: Mapping[Any, int] | None = None) -> None:
         super().__init__()
-        self.num_partitions = num_partitions
+        self.device_count = device_count
         self.axes = dict(axes or {})
         self._values: dict[Any, Parts] = {}
 

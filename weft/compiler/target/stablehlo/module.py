@@ -84,9 +84,8 @@ def emit(
         jaxpr: the program, as it was traced; calls are inlined.
         name: the name of the function.
         donated: for each argument the index of the result that may take its memory, or None.
-        num_partitions: the number of devices that run it, if it has collectives.
-        axes: sizes of the axes of the mesh that collectives name, in the order of the mesh, whose devices are the
-            partitions; not needed for one axis.
+        num_partitions: the number of devices, if it is the local program of a mesh; they are replicas of one program.
+        axes: sizes of the axes of the mesh that collectives name, in the order of the mesh; not needed for one axis.
         platform: the platform that operations which depend on it are for, such as "cpu" or "tpu".
     """
     jaxpr = prepare(jaxpr, platform)
@@ -102,7 +101,7 @@ def emit(
     types = ", ".join(x.type for x in results)
     names = ", ".join(x.name for x in results)
     module = "jit_" + re.sub(r"\W", "_", jaxpr.name or "program")
-    attributes = f"mhlo.num_partitions = {num_partitions} : i32, mhlo.num_replicas = 1 : i32"
+    attributes = f"mhlo.num_partitions = 1 : i32, mhlo.num_replicas = {num_partitions} : i32"
     return "\n".join(
         [
             f"// StableHLO {VERSION}",

@@ -45,7 +45,6 @@ class Writer:
         self._lines: list[str] = []
         self._depth = 2
         self._count = 0
-        self._channels = 0
         self._constants: dict[Any, Value] = {}
         # Functions of the module besides the main one: their text, and their names and result types by key.
         self.functions: list[str] = []
@@ -169,11 +168,6 @@ class Writer:
         shape = tuple(max(-(-(b - a) // s), 0) for a, b, s in zip(starts, limits, steps, strict=True))
         bounds = (("start_indices", starts), ("limit_indices", limits), ("strides", steps))
         return self.op("slice", [x], shape, x.dtype, ", ".join(f"{n} = {int64_array(v)}" for n, v in bounds))
-
-    def channel(self) -> str:
-        """Return a channel handle for a collective between partitions."""
-        self._channels += 1
-        return f"channel_handle = #stablehlo.channel_handle<handle = {self._channels}, type = 1>"
 
     # -- functions -------------------------------------------------------------------------------------------------
 
