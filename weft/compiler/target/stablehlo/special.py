@@ -13,10 +13,22 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from weft.base import dtypes
 from weft.compiler.target.llvm import Type, Value as Scalar, double, float_, i1
 from weft.compiler.target.llvm.function import Region
-from weft.compiler.target.math import bessel, incomplete_beta, incomplete_gamma, incomplete_gamma_derivative
+from weft.compiler.target.math import (
+    bessel,
+    error,
+    exponential,
+    gamma,
+    hurwitz,
+    incomplete_beta,
+    incomplete_gamma,
+    incomplete_gamma_derivative,
+    logarithm,
+)
 from weft.compiler.target.math.term import Term
+from weft.compiler.target.stablehlo.elementwise import DIRECT, direct, function_of_chlo
 from weft.compiler.target.stablehlo.emitter import Emitter, Site, rule
 from weft.compiler.target.stablehlo.types import BOOL, FLOAT32, FLOAT64, int64_array
 from weft.compiler.target.stablehlo.writer import Shape, Value
@@ -46,13 +58,21 @@ class Table(NamedTuple):
 
 
 class Tables:
-    """Stand-in for the module of a function: its tables."""
+    """Stand-in for the module of a function: its tables. Without `fused`, bodies call a helper where they need the error
+    of a product, and round twice elsewhere."""
+
+    def __init__(self, fused: bool) -> None:
+        self.fused = fused
 
     def table(self, name: str, element: Type, values: Sequence[float]) -> Table:
         """Return a table of numbers."""
         return Table(np.array(values, DTYPES[element.text]))
 
     opaque_table = table
+
+    def helper(self, name: str, parameters: Any, write: Callable[..., None], type: Type) -> str:
+        """Return the name of the multiply-add, the only helper, which is not written by LLVM's instructions here."""
+        return name
 
 
 def _binary(name: str) -> Any:
@@ -90,7 +110,8 @@ class ArrayFunction:
 
     def __init__(self, emitter: Emitter, shape: Shape, exact: bool) -> None:
         self.emitter, self.shape, self.exact = emitter, shape, exact
-        self.module = Tables()
+        # A result that is rounded to float32 does not need the errors of products.
+        self.module = Tables(fused=not exact)
 
     def term(self, x: Value) -> Term:
         """Return an array of floats as a term."""
@@ -138,17 +159,11 @@ class ArrayFunction:
         return self.wrap(e.bitcast(both, x.dtype), a.type)
 
     def fma(self, a: Scalar, b: Scalar, c: Scalar) -> Lanes:
-        """Multiply and add with one rounding: of float32 by way of float64, of float64 by the errors of both."""
-        e = self.emitter
-        operands = [self.array(v) for v in (a, b, c)]
-        if operands[0].dtype == FLOAT32:
-            x, y, z = (e.convert(v, FLOAT64) for v in operands)
-            return self.wrap(e.convert(e.same("add", e.same("multiply", x, y), z), FLOAT32), a.type)
-        if not self.exact:  # the result is rounded to float32
-            product: Scalar = self.wrap(e.same("multiply", operands[0], operands[1]), a.type)
-            result: Lanes = self.fadd(product, c)
-            return result
-        return self.wrap(e.call("multiply_add", None, operands, lambda v: [multiply_add(e, *v)])[0], a.type)
+        """Multiply and add; the product of float32 numbers is exact in float64."""
+        if self.array(a).dtype == FLOAT32:
+            x, y, z = (self.fpext(v, double) for v in (a, b, c))
+            return self.fptrunc(self.fadd(self.fmul(x, y), z), float_)  # type: ignore[no-any-return]
+        return self.fadd(self.fmul(a, b), c)  # type: ignore[no-any-return]
 
     def fcmp(self, predicate: str, a: Scalar, b: Scalar) -> Lanes:
         """Compare floats."""
@@ -156,6 +171,8 @@ class ArrayFunction:
         if predicate == "uno":
             unknown = e.same("or", e.compare("NE", x, x), e.compare("NE", y, y))
             return self.wrap(unknown, i1)
+        if predicate == "one":
+            return self.wrap(e.same("or", e.compare("LT", x, y), e.compare("GT", x, y)), i1)
         return self.wrap(e.compare(DIRECTIONS[predicate[1:]], x, y), i1)
 
     def icmp(self, predicate: str, a: Scalar, b: Scalar) -> Lanes:
@@ -203,7 +220,9 @@ class ArrayFunction:
         return table._replace(index=index)
 
     def load(self, type: Type, place: Table, align: int) -> Lanes:
-        """Read one number for all elements."""
+        """Read one number for all elements, or one for each of them."""
+        if isinstance(place.index, Lanes):
+            return self.gather(type, place, place.index, align)
         return self.wrap(self.emitter.full(place.numbers[place.index], self.shape, place.numbers.dtype), type)
 
     def gather(self, type: Type, place: Table, mask: Scalar, align: int) -> Lanes:
@@ -233,6 +252,12 @@ class ArrayFunction:
             return [self.array(body(*map(self.term, values)).value)]
 
         return self.term(self.emitter.call(name, self.exact, arrays, build)[0])
+
+    def call(self, name: str, type: Type, *operands: Scalar) -> Lanes:
+        """Call the helper, which is a function of the module."""
+        e = self.emitter
+        found = e.call("multiply_add", None, [self.array(v) for v in operands], lambda v: [multiply_add(e, *v)])
+        return self.wrap(found[0], type)
 
     @contextmanager
     def when(self, condition: Scalar, *otherwise: Scalar, unlikely: bool = False) -> Iterator[Region]:
@@ -270,18 +295,20 @@ def parse_constant(x: Scalar) -> Any:
     return int(x.text)
 
 
-SPLIT = 2.0**27 + 1
-# Beyond this, the halves of a number overflow; the product and its error are then not computed in halves.
-LARGE = 2.0**990
+# Bits of a float64 without the lower half of its mantissa.
+UPPER_HALF = -1 << 27
 
 
 def multiply_add(e: Emitter, a: Value, b: Value, c: Value) -> Value:
-    """Compute a*b + c of float64 nearly as if rounded once: the error of the product is exact (Dekker), and added to
-    the error of the sum."""
+    """Compute a*b + c of float64 with little more than one rounding, by the error of the product (Dekker).
+
+    XLA's code for CPUs fuses products and sums, also where their errors matter, so numbers are split by their bits, and
+    every other product here is exact.
+    """
 
     def halves(x: Value) -> tuple[Value, Value]:
-        scaled = e.same("multiply", x, e.full_like(SPLIT, x))
-        high = e.same("subtract", scaled, e.same("subtract", scaled, x))
+        whole = e.bitcast(x, INTEGERS[8])
+        high = e.bitcast(e.same("and", whole, e.full_like(UPPER_HALF, whole)), x.dtype)
         return high, e.same("subtract", x, high)
 
     product = e.same("multiply", a, b)
@@ -291,26 +318,59 @@ def multiply_add(e: Emitter, a: Value, b: Value, c: Value) -> Value:
         error = e.same("add", error, e.same("multiply", x, y))
     total = e.same("add", product, c)
     part = e.same("subtract", total, product)
-    rest = e.same("add", e.same("subtract", product, e.same("subtract", total, part)), e.same("subtract", c, part))
-    exact = e.same("add", total, e.same("add", rest, error))
-    return e.select(e.op("is_finite", [exact], exact.shape, BOOL), exact, total)
+    lost = e.same("add", e.same("subtract", product, e.same("subtract", total, part)), e.same("subtract", c, part))
+    rest = e.same("add", lost, error)
+    # Where a product overflows the rest is nan; where it is zero, the sign of the sum must not change.
+    zero = e.full_like(0, rest)
+    usable = e.same("or", e.compare("LT", rest, zero), e.compare("GT", rest, zero))
+    return e.select(usable, e.same("add", total, rest), total)
 
 
 FUNCTIONS: dict[str, Callable[..., Term]] = {
     "bessel_i0e": bessel.bessel_i0e,
+    "bessel_i1e": bessel.bessel_i1e,
+    "cosh": exponential.cosh,
+    "digamma": gamma.digamma,
+    "erfc": error.erfc,
     "igamma": incomplete_gamma.igamma,
     "igammac": incomplete_gamma.igammac,
     "igamma_grad_a": lambda a, x: incomplete_gamma_derivative.igamma_derivative(a, x, 1),
     "igamma_derivative": incomplete_gamma_derivative.igamma_derivative,
+    "lgamma": gamma.lgamma,
+    "polygamma": hurwitz.polygamma,
     "random_gamma_grad": incomplete_gamma_derivative.random_gamma_grad,
     "regularized_incomplete_beta": incomplete_beta.regularized_incomplete_beta,
+    "sinh": exponential.sinh,
+    "zeta": hurwitz.zeta,
 }
+# Functions that XLA computes accurately in float32 only.
+DOUBLE_FUNCTIONS: dict[str, Callable[..., Term]] = {
+    "atanh": logarithm.atanh,
+    "erf_inv": error.erf_inv,
+    "expm1": exponential.expm1,
+    "log1p": logarithm.log1p,
+    "tanh": exponential.tanh,
+}
+
+
+@rule(*DOUBLE_FUNCTIONS)
+def double_function(e: Emitter, site: Site, x: Value) -> Value:
+    """Write a function by its body in float64, and by the operation of StableHLO or `chlo` in other dtypes."""
+    if x.dtype == FLOAT64:
+        return special_function(e, site, x)
+    write: Any = direct if site.primitive.name in DIRECT else function_of_chlo
+    result: Value = write(e, site, x)
+    return result
 
 
 @rule(*FUNCTIONS)
 def special_function(e: Emitter, site: Site, *operands: Value) -> Value:
     """Write a special function as a function of the module; short floats are computed in float32."""
     name = site.primitive.name
+    body = FUNCTIONS.get(name) or DOUBLE_FUNCTIONS[name]
+    if dtypes.kind(site.dtype) == "c":
+        result: Value = function_of_chlo(e, site, *operands)
+        return result
     if site.dtype not in (FLOAT32, FLOAT64):
         wide = site._replace(results=((site.shape, FLOAT32),))
         return e.convert(special_function(e, wide, *(e.convert(x, FLOAT32) for x in operands)), site.dtype)
@@ -318,6 +378,6 @@ def special_function(e: Emitter, site: Site, *operands: Value) -> Value:
 
     def build(values: list[Value]) -> list[Value]:
         terms = map(function.term, values)
-        return [function.array(FUNCTIONS[name](*terms, **site.params).value)]
+        return [function.array(body(*terms, **site.params).value)]
 
     return e.call(name, tuple(sorted(site.params.items())), operands, build)[0]
