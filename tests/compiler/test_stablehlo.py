@@ -20,7 +20,7 @@ def text(function: Any, *args: Any, **options: Any) -> str:
 
 def test_a_module_has_types_names_and_aliases() -> None:
     module = text(lambda x, y: (x + 2 * y, wnp.sum(x)), np.ones(3, np.float32), np.float32(1), donated=(0, None))
-    assert "func.func public @main(%1: tensor<3xf32> {tf.aliasing_output = 0 : i32}, %2: tensor<f32>)" in module
+    assert "func.func public @main(%arg0: tensor<3xf32> {tf.aliasing_output = 0 : i32}, %arg1: tensor<f32>)" in module
     assert '"stablehlo.multiply"(' in module
     assert "-> (tensor<3xf32>, tensor<f32>)" in module
 

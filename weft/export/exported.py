@@ -173,7 +173,7 @@ class Exported:
         >>> from weft import export
         >>> spec = weft.ShapeDtypeStruct(export.symbolic_shape("b"), np.float32)
         >>> print(export.export(weft.jit(np.sin))(spec).mlir_module(sizes={"b": 8}).splitlines()[2])
-          func.func public @main(%1: tensor<8xf32>) -> (tensor<8xf32>) {
+          func.func public @main(%arg0: tensor<8xf32>) -> (tensor<8xf32>) {
         """
         chosen = self._chosen_sizes(sizes or {})
         avals = substitute_sizes(self.in_avals, chosen) if chosen else list(self.in_avals)

@@ -116,8 +116,7 @@ def all_to_all(e: Emitter, site: Site, x: Value) -> Value:
     front = (split, *(d for d in range(len(x.shape)) if d != split))
     transposed = e.apply("transpose", x, permutation=front)
     attributes = (
-        f"split_dimension = 0 : i64, concat_dimension = 0 : i64, split_count = {count} : i64, "
-        f"{group_attribute(groups)}"
+        f"split_dimension = 0 : i64, concat_dimension = 0 : i64, split_count = {count} : i64, {group_attribute(groups)}"
     )
     arrived = e.op("all_to_all", [transposed], (count, *shape), x.dtype, attributes)
     concat = p["concat_axis"]

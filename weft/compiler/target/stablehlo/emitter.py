@@ -142,11 +142,11 @@ class Emitter(Writer):
 
     # -- equations -------------------------------------------------------------------------------------------------
 
-    def read(self, atom: Atom) -> Parts:
-        """Return the parts of a variable or a literal."""
+    def read(self, atom: Atom, shape: Shape = ()) -> Parts:
+        """Return the parts of a variable, or a literal as an array of a shape."""
         if isinstance(atom, Literal):
             aval: Any = atom.aval
-            return (self.constant(np.asarray(atom.val, aval.dtype)),)
+            return (self.full(np.asarray(atom.val, aval.dtype), shape, aval.dtype),)
         return self._values[atom]
 
     def body(self, jaxpr: Jaxpr, arguments: Sequence[Parts]) -> list[Parts]:
@@ -170,8 +170,10 @@ class Emitter(Writer):
     def equation(self, equation: Equation) -> None:
         """Write one equation."""
         primitive, name, source = equation.primitive, equation.primitive.name, equation.source
-        operands = [self.read(a) for a in equation.invars]
         results = [part_types(v.aval, source) for v in equation.outvars]
+        # A number beside arrays is written as an array.
+        shape = results[0][0][0] if primitive.pointwise and results else ()
+        operands = [self.read(a, shape) for a in equation.invars]
         found = PART_RULES.get(name)
         if found is not None:
             site = Site(primitive, equation.params, tuple(r for parts in results for r in parts), source)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from weft.base.dataclass import dataclass
+from weft.base.settings import config
 from weft.compiler.passes.choose_platform import choose_platform
 from weft.compiler.passes.decompose import with_definitions
 from weft.compiler.passes.drop_dead import drop_dead
@@ -17,6 +18,7 @@ from weft.compiler.target.stablehlo import (
     contraction,
     control,
     elementwise,
+    foreign,
     indexing,
     linalg,
     movement,
@@ -27,6 +29,7 @@ from weft.compiler.target.stablehlo import (
 )
 from weft.compiler.target.stablehlo.emitter import Emitter, Parts, count_key_data, has_rule, part_types, static_shape
 from weft.compiler.target.stablehlo.movement import join_key_data, split_key_data
+from weft.compiler.target.stablehlo.parser import parse
 from weft.compiler.target.stablehlo.types import UINT32
 from weft.compiler.target.stablehlo.writer import Value
 from weft.ir.jaxpr import Equation, Jaxpr
@@ -39,6 +42,7 @@ FAMILIES = (
     contraction,
     control,
     elementwise,
+    foreign,
     indexing,
     linalg,
     movement,
@@ -90,7 +94,7 @@ def emit(
     """
     jaxpr = prepare(jaxpr, platform)
     e = Emitter(num_partitions, axes)
-    arguments = [e.new(*argument_type(v.aval)) for v in jaxpr.invars]
+    arguments = [e.argument(i, *argument_type(v.aval)) for i, v in enumerate(jaxpr.invars)]
     values = [to_parts(e, x, v) for x, v in zip(arguments, jaxpr.invars, strict=True)]
     results = [from_parts(e, parts, a) for parts, a in zip(e.body(jaxpr, values), jaxpr.outvars, strict=True)]
     aliases = [*donated, *(None,) * (len(arguments) - len(donated))]
@@ -102,7 +106,7 @@ def emit(
     names = ", ".join(x.name for x in results)
     module = "jit_" + re.sub(r"\W", "_", jaxpr.name or "program")
     attributes = f"mhlo.num_partitions = 1 : i32, mhlo.num_replicas = {num_partitions} : i32"
-    return "\n".join(
+    text = "\n".join(
         [
             f"// StableHLO {VERSION}",
             f"module @{module} attributes {{{attributes}}} {{",
@@ -115,6 +119,9 @@ def emit(
             "",
         ]
     )
+    if config.enable_checks:
+        parse(text)
+    return text
 
 
 def donation_aliases(jaxpr: Jaxpr, donated: Sequence[bool]) -> list[int | None]:

@@ -58,8 +58,8 @@ class Table(NamedTuple):
 
 
 class Tables:
-    """Stand-in for the module of a function: its tables. Without `fused`, bodies call a helper where they need the error
-    of a product, and round twice elsewhere."""
+    """Stand-in for the module of a function: its tables. Without `fused`, bodies call a helper where they need the
+    error of a product, and round twice elsewhere."""
 
     def __init__(self, fused: bool) -> None:
         self.fused = fused
@@ -162,8 +162,9 @@ class ArrayFunction:
         """Multiply and add; the product of float32 numbers is exact in float64."""
         if self.array(a).dtype == FLOAT32:
             x, y, z = (self.fpext(v, double) for v in (a, b, c))
-            return self.fptrunc(self.fadd(self.fmul(x, y), z), float_)  # type: ignore[no-any-return]
-        return self.fadd(self.fmul(a, b), c)  # type: ignore[no-any-return]
+            return self.fptrunc(self.fadd(self.fmul(x, y), z), float_)
+        result: Lanes = self.fadd(self.fmul(a, b), c)
+        return result
 
     def fcmp(self, predicate: str, a: Scalar, b: Scalar) -> Lanes:
         """Compare floats."""
@@ -356,9 +357,9 @@ DOUBLE_FUNCTIONS: dict[str, Callable[..., Term]] = {
 @rule(*DOUBLE_FUNCTIONS)
 def double_function(e: Emitter, site: Site, x: Value) -> Value:
     """Write a function by its body in float64, and by the operation of StableHLO or `chlo` in other dtypes."""
-    if x.dtype == FLOAT64:
-        return special_function(e, site, x)
     write: Any = direct if site.primitive.name in DIRECT else function_of_chlo
+    if x.dtype == FLOAT64:
+        write = special_function
     result: Value = write(e, site, x)
     return result
 

@@ -58,6 +58,10 @@ class Writer:
         self._count += 1
         return Value(f"%{self._count}", shape, dtype)
 
+    def argument(self, index: int, shape: Shape, dtype: Any) -> Value:
+        """Return an argument of the main function."""
+        return Value(f"%arg{index}", shape, dtype)
+
     def line(self, text: str) -> None:
         """Append a line of text."""
         self._lines.append("  " * self._depth + text)
