@@ -103,9 +103,10 @@ class _Parser:
         start = self.tokens[self.position].start
         line = self.source.count("\n", 0, start) + 1
         text = [*self.source.splitlines(), ""][line - 1]
-        raise InternalError(f"StableHLO, line {line}: {what}.", stage="stablehlo", text=text[:400])
+        message = f"StableHLO, line {line}: {what}."
+        raise InternalError(message, stage="stablehlo", text=text[:400])
 
-    def balanced(self) -> str:
+    def read_brackets(self) -> str:
         """Read text in brackets, with the brackets."""
         start = self.tokens[self.position].start
         closing = [_CLOSING[self.next()]]
@@ -119,7 +120,7 @@ class _Parser:
                 closing.pop()
         return self.source[start : self.tokens[self.position - 1].start + 1]
 
-    def listed(self, closing: str) -> Iterator[None]:
+    def members(self, closing: str) -> Iterator[None]:
         """Iterate over the members of a list up to a bracket, which is read."""
         if self.skip(closing):
             return
@@ -134,7 +135,7 @@ class _Parser:
         self.expect("module")
         self.next()
         if self.skip("attributes"):
-            self.balanced()
+            self.read_brackets()
         self.expect("{")
         functions: dict[str, Function] = {}
         while not self.skip("}"):
@@ -153,16 +154,16 @@ class _Parser:
         visibility, name = self.next(), self.next()
         self.expect("(")
         arguments = []
-        for _ in self.listed(")"):
-            arguments.append(self.typed_value())
+        for _ in self.members(")"):
+            arguments.append(self.argument())
             if self.token == "{":
-                self.balanced()
+                self.read_brackets()
         self.expect("->")
         results = self.types()
         self.expect("{")
         return Function(name, visibility == "public", Region(tuple(arguments), self.operations()), results)
 
-    def typed_value(self) -> tuple[str, str]:
+    def argument(self) -> tuple[str, str]:
         name = self.next()
         self.expect(":")
         return name, self.type()
@@ -171,14 +172,14 @@ class _Parser:
         start = self.tokens[self.position].start
         self.next()
         if self.token == "<":
-            self.balanced()
+            self.read_brackets()
         return self.source[start : self.tokens[self.position - 1].start + len(self.tokens[self.position - 1].text)]
 
     def types(self) -> tuple[str, ...]:
         """Read one type, or several in brackets."""
         if not self.skip("("):
             return (self.type(),)
-        return tuple(self.type() for _ in self.listed(")"))
+        return tuple(self.type() for _ in self.members(")"))
 
     def operations(self) -> tuple[Operation, ...]:
         """Read operations up to the end of their block."""
@@ -208,12 +209,12 @@ class _Parser:
             self.expect("=")
         name = self.next().strip('"')
         self.expect("(")
-        operands = [self.next() for _ in self.listed(")")]
-        regions = [self.region() for _ in self.listed(")")] if self.skip("(") else []
-        attributes = self.balanced() if self.token == "{" else ""
+        operands = [self.next() for _ in self.members(")")]
+        regions = [self.region() for _ in self.members(")")] if self.skip("(") else []
+        attributes = self.read_brackets() if self.token == "{" else ""
         self.expect(":")
         self.expect("(")
-        operand_types = tuple(self.type() for _ in self.listed(")"))
+        operand_types = tuple(self.type() for _ in self.members(")"))
         self.expect("->")
         return Operation(name, tuple(operands), operand_types, tuple(results), self.types(), tuple(regions), attributes)
 
@@ -223,7 +224,7 @@ class _Parser:
         if self.token.startswith("^"):
             self.next()
             self.expect("(")
-            arguments = [self.typed_value() for _ in self.listed(")")]
+            arguments = [self.argument() for _ in self.members(")")]
             self.expect(":")
         return Region(tuple(arguments), self.operations())
 
