@@ -138,6 +138,7 @@ LOADED_LATER = {
     "weft/runtime/pjrt/executable.py": ("weft.runtime.pjrt.inside",),
     "weft/runtime/pjrt/execution_backend.py": ("weft.compiler.target.target", "weft.runtime.pjrt."),
     "weft/runtime/pjrt/register.py": ("weft.runtime.pjrt.",),
+    "weft/runtime/pjrt/memory_backend.py": ("weft.runtime.pjrt.checks",),
     "weft/plan/__init__.py": ("weft.plan.topology", "weft.runtime.pjrt.topology"),
     "weft/runtime/cuda/prepared.py": ("weft.compiler.target.cuda.loops",),
 }

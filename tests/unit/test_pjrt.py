@@ -15,9 +15,7 @@ import pytest
 import weft
 import weft.numpy as wnp
 from weft import errors
-from weft.ir.jaxpr import Jaxpr
 from weft.runtime.pjrt import options, plugins, replicas, structs, tpu
-from weft.runtime.pjrt.executable import match_donations
 from weft.runtime.pjrt.plugin import (
     MINOR_VERSION,
     Code,
@@ -208,19 +206,6 @@ type = 1>, use_global_device_ids} : (tensor<2xf32>) -> tensor<8xf32>
     found = replicas.as_replicas(text, 4)
     assert "num_partitions = 1 : i32, mhlo.num_replicas = 4" in found and '"stablehlo.replica_id"()' in found
     assert "(%0) {all_gather_dim = 0 : i64} :" in found and "partition_id" not in found
-
-
-def traced(function: Any, *args: Any) -> Jaxpr:
-    jaxpr: Jaxpr = weft.make_jaxpr(function)(*args).jaxpr
-    return jaxpr
-
-
-def test_donated_memory_goes_to_the_first_result_of_its_type() -> None:
-    x, y = wnp.ones((2, 3)), wnp.ones(3)
-    jaxpr = traced(lambda a, b, c: (c + 1, a * 2, b + 1, b - 1), x, y, x)
-    assert match_donations(jaxpr, (True, True, True)) == (0, 2, 1)
-    assert match_donations(jaxpr, (False, False, True)) == (None, None, 0)
-    assert match_donations(jaxpr, ()) == () and match_donations(traced(lambda a: a.sum(), x), (True,)) == ()
 
 
 def test_an_absent_plugin_is_named_with_its_wheel(monkeypatch: pytest.MonkeyPatch) -> None:

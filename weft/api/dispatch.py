@@ -54,6 +54,9 @@ def dispatcher(
         return None  # the slow path gathers arrays on a mesh of one device
     if donated and any(p.device is not placement.device for p in placements):
         return None  # memory of another device cannot be reused
+    own = placement.memory_backend
+    if own.reads_host and any(p.memory_backend is not own for p in placements):
+        return None  # the slow path copies arrays of accelerators to the host
     if not all(isinstance(c, ConcreteArray) for c in constants) or not all(isinstance(t, ArrayType) for t in types):
         return None
     flags = [*donated[len(constants) :]] or [False] * len(types)

@@ -85,7 +85,7 @@ def compile_plan(
     sizes: dict[Any, int] = {} if mesh is None else dict(mesh.shape)
     count = 1 if mesh is None else mesh.size
     topology.choose_devices(count)
-    compilation = PjrtCompilation(jaxpr, donated, topology.platform, sizes)
+    compilation = PjrtCompilation(jaxpr, donated, topology.platform, sizes or {"device": 1})
     found = topology.compile(compilation.text, f"`{compilation.name}`", count)
     fits = not isinstance(found, str)
     return TopologyPlan(

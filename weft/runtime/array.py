@@ -14,7 +14,7 @@ from weft.base.source import Location
 from weft.ir.context import EVALUATION, context
 from weft.ir.types import ArrayType, array_type, get_aval
 from weft.runtime.device import HOME, Placement, default_placement
-from weft.runtime.dlpack import is_exchanged, to_device_capsule
+from weft.runtime.dlpack import CUDA, is_exchanged, to_device_capsule
 from weft.runtime.guards import check_transfer
 from weft.runtime.held import HeldArray
 from weft.runtime.memory_backend import Allocation
@@ -266,7 +266,7 @@ class ConcreteArray(HeldArray):
     def __cuda_array_interface__(self) -> dict[str, Any]:
         """Description of an array on a GPU for Numba, CuPy and others."""
         dtype, backend = self.aval.dtype, self._placement.memory_backend
-        if backend.reads_host or not isinstance(dtype, np.dtype) or dtype.isbuiltin != 1:
+        if backend.dlpack_type != CUDA or not isinstance(dtype, np.dtype) or dtype.isbuiltin != 1:
             raise AttributeError(f"{self.aval.short()} on {self.device!r} has no __cuda_array_interface__")
         return {
             "shape": self.aval.shape,

@@ -38,6 +38,7 @@ from weft.runtime.eager import Run, native_run
 from weft.runtime.execute import array_bytes, get_call_jaxpr, get_executable, is_compiled, memory_taken
 from weft.runtime.held import HeldArray
 from weft.runtime.memory import out_of_memory
+from weft.runtime.memory_backend import MemoryBackend
 from weft.runtime.placing import check_on_mesh, common_placement, put_on_device, used_arguments
 from weft.runtime.sharded import ShardedArray, reshard_array
 from weft.sharding.device import Device
@@ -66,6 +67,14 @@ def storage(value: Any, aval: Type) -> Any:
 def on_any_device(value: Any, aval: Type) -> Any:
     """Return an operand of a program that reads device memory: arrays unchanged, other values as NumPy."""
     return value if isinstance(value, ConcreteArray) else storage(value, aval)
+
+
+def readable(value: Any, aval: Type, backend: MemoryBackend) -> Any:
+    """Return an operand of a program on devices of a backend: arrays in other memory as NumPy if the devices read the
+    host's."""
+    if isinstance(value, ConcreteArray) and (not backend.reads_host or value._placement.memory_backend is backend):
+        return value
+    return storage(value, aval)
 
 
 def memory_to_give(value: Any, aval: Type, placement: Placement) -> Any:
@@ -172,9 +181,14 @@ def evaluate(primitive: Primitive, args: Sequence[Any], params: Params) -> list[
         if run is None:
             results = evaluate_by_numpy(primitive, args, plan, params, placement is not None)
         else:
-            results = run(
-                [a if isinstance(a, ConcreteArray) else storage(a, t) for a, t in zip(args, types, strict=True)]
-            )
+            if placement is None:
+                operands = [
+                    a if isinstance(a, ConcreteArray) else storage(a, t) for a, t in zip(args, types, strict=True)
+                ]
+            else:
+                backend = plan.placement.memory_backend
+                operands = [readable(a, t, backend) for a, t in zip(args, types, strict=True)]
+            results = run(operands)
             if checks_for_nans():
                 check_finite(primitive, params, [r._value for r in results], user_location())
     if keys is not None:

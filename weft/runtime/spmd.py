@@ -511,5 +511,7 @@ def get_shards(value: Any, sharding: NamedSharding) -> Sequence[ConcreteArray]:
         there = [get_placement(d, True) for d in sharding.device_tuple if is_addressable(d)]
         if there and not there[0].memory_backend.reads_host:
             return [put(value, placement) for placement in there]
+        if there and isinstance(value, ConcreteArray) and not value._placement.memory_backend.reads_host:
+            value = put(value, there[0])
         return [value] * len(there)  # all read the same memory
     return split(value, drop_explicit_axes(sharding))._held

@@ -115,6 +115,7 @@ class Client:
         handles = read_pointers(found.addressable_devices, found.num_addressable_devices)
         self.devices = tuple(self._describe(handle) for handle in handles)
         self._runs = itertools.count(1)
+        self.flags: list[Any] = []  # of programs with checks, until they are read
 
     def _describe(self, handle: int) -> Hardware:
         plugin = self.plugin

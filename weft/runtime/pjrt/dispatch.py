@@ -6,17 +6,14 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
 from weft.base.codegen import Source
 from weft.base.errors import NotSupportedError
 from weft.base.source import user_location
-from weft.ir.jaxpr import Equation
 from weft.ir.types import ArrayType
-from weft.runtime.array import ConcreteArray, PlacedArray, adopt_array, array_at, put
-from weft.runtime.device import HOME, Placement
-from weft.runtime.eager import native_run
+from weft.runtime.array import ConcreteArray, PlacedArray, array_at, put
+from weft.runtime.device import Placement
 from weft.runtime.execute import get_equation_jaxpr, get_executable
+from weft.runtime.pjrt import parts
 from weft.runtime.pjrt.executable import PjrtExecutable, eager_operand, operand
 
 
@@ -34,35 +31,12 @@ def eager_call(
     try:
         _ = executable.compilation.text
     except NotSupportedError:
-        return host_call(equation, types, results, placement)
+        return parts.host_call(equation, types, results, placement)
 
     def run(args: Sequence[Any]) -> list[Any]:
         operands = [eager_operand(a, t, placement) for a, t in zip(args, types, strict=True)]
         found = executable.start(operands, placement)
         return [array_at(placement, None, t, b, b.address) for t, b in zip(results, found, strict=True)]
-
-    return run
-
-
-def host_call(
-    equation: Equation, types: Sequence[ArrayType], results: Sequence[ArrayType], placement: Placement
-) -> Callable[[Sequence[Any]], list[Any]]:
-    """Return a function of arrays that computes an operation without an equivalent in StableHLO on the host.
-
-    Operands are copied there and results back, as other libraries for the same devices do with factorisations.
-    """
-    primitive, params = equation.primitive, equation.params
-    native = native_run(primitive, types, params, results, HOME)
-
-    def run(args: Sequence[Any]) -> list[Any]:
-        values = [a._value if isinstance(a, ConcreteArray) else a for a in args]
-        if native is not None:
-            found = [a._value for a in native(values)]
-        else:
-            with np.errstate(all="ignore"):
-                out = primitive.eval(*values, **params)
-            found = list(out) if primitive.multiple_results else [out]
-        return [adopt_array(np.asarray(v), t, placement) for v, t in zip(found, results, strict=True)]
 
     return run
 

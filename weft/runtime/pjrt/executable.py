@@ -8,21 +8,25 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from weft.base import dtypes
+from weft.base.compile_options import CompileOptions
+from weft.base.errors import NotSupportedError
 from weft.base.lazy import lazy
 from weft.base.memo import Memo
 from weft.base.spans import measured
 from weft.compiler import cache
 from weft.compiler.target import stablehlo
+from weft.compiler.target.stablehlo.module import donation_aliases
 from weft.ir.jaxpr import Jaxpr
 from weft.ir.types import ArrayType, TapeType
 from weft.runtime.array import ConcreteArray, array_at, copy_array, put
 from weft.runtime.device import Placement
+from weft.runtime.pjrt import checks, parts
 from weft.runtime.pjrt.client import Buffer, Client, Loaded, make_report
 from weft.runtime.pjrt.options import write_compile_options
 from weft.runtime.pjrt.replicas import as_replicas
@@ -38,26 +42,53 @@ SUFFIX, MAGIC = ".x", b"weft pjrt executable 1\n"
 
 
 class PjrtCompilation:
-    """Compilation of a jaxpr by a plugin: the text that it takes, and the seconds of each stage."""
+    """Compilation of a jaxpr by a plugin: the text that it takes, and the seconds of each stage.
+
+    With `options`, its checks have become a flag, which is the last result if it is `flagged`.
+    """
 
     key = None  # executables are on disk by their text
-    flagged = False
 
-    def __init__(self, jaxpr: Jaxpr, donated: Sequence[bool], platform: str, sizes: dict[Any, int] | None) -> None:
+    def __init__(
+        self,
+        jaxpr: Jaxpr,
+        donated: Sequence[bool],
+        platform: str,
+        sizes: dict[Any, int] | None = None,
+        options: CompileOptions | None = None,
+    ) -> None:
         self.traced, self.donated, self.platform, self.sizes = jaxpr, tuple(donated), platform, sizes
         self.seconds: dict[str, float] = {}
-        self.aliases = match_donations(jaxpr, donated)
+        self.options = options if options is not None and checks.needs_flag(jaxpr, options) else None
+        self.emitted, self.flagged = jaxpr, False
+        if self.options is not None:
+            self.emitted, self.flagged = checks.add_flag(jaxpr, platform, self.options)
+        self.aliases: tuple[int | None, ...] = ()
+        if any(donated) and self.options is None:
+            self.aliases = tuple(donation_aliases(jaxpr, donated))
 
     @functools.cached_property
     def text(self) -> str:
         """Module in StableHLO."""
         sizes = self.sizes or {}
-        count = int(np.prod(list(sizes.values()), dtype=np.int64))
+        count = math.prod(sizes.values())
         with measured(self.seconds, "compile", "stablehlo"):
             text = stablehlo.emit(
-                self.traced, donated=self.aliases, num_partitions=count, axes=sizes, platform=self.platform
+                self.emitted, donated=self.aliases, num_partitions=count, axes=sizes, platform=self.platform
             )
         return as_replicas(text, count) if count > 1 else text
+
+    @functools.cached_property
+    def parts(self) -> tuple[Jaxpr, list[parts.Part]] | None:
+        """Program with its calls inlined, and its parts between operations for the host; None if it is one module."""
+        try:
+            _ = self.text
+        except NotSupportedError:
+            found = None if self.sizes else parts.split_program(self.emitted, self.platform)
+            if found is None:
+                raise
+            return found
+        return None
 
     @property
     def name(self) -> str:
@@ -73,32 +104,10 @@ class PjrtCompilation:
         """Do nothing: the text has all there is."""
 
 
-def match_donations(jaxpr: Jaxpr, donated: Sequence[bool]) -> tuple[int | None, ...]:
-    """Return for each argument the index of the result that takes its memory: the first free one of its type, or None.
-
-    An argument without such a result is only deleted.
-    """
-    free = {i: memory_type(v.aval) for i, v in enumerate(jaxpr.outvars)}
-    found: list[int | None] = []
-    for v, flag in zip(jaxpr.invars, donated or (False,) * len(jaxpr.invars), strict=True):
-        kind = memory_type(v.aval)
-        match = next((i for i, t in free.items() if t == kind), None) if flag and kind is not None else None
-        if match is not None:
-            del free[match]
-        found.append(match)
-    return tuple(found) if any(i is not None for i in found) else ()
-
-
-def memory_type(aval: Any) -> Any:
-    """Return the shape and the storage of an array; None for other values."""
-    return (aval.shape, dtypes.storage(aval.dtype)) if isinstance(aval, ArrayType) else None
-
-
 class PjrtExecutable:
     """Executable of a program on one device of a plugin."""
 
     asynchronous = False  # every call returns before the program has run
-    holds_arguments = False
 
     def __init__(self, compilation: PjrtCompilation, client: Client, device: int = 0) -> None:
         self.compilation = compilation
@@ -107,7 +116,26 @@ class PjrtExecutable:
         self.in_types: list[Any] = [v.aval for v in compilation.traced.invars]
         self.out_types: list[Any] = [v.aval for v in compilation.traced.outvars]
         self.has_tapes = any(isinstance(t, TapeType) for t in (*self.in_types, *self.out_types))
+        self.holds_arguments = compilation.options is not None
         self._loaded: dict[int, Loaded] = {}
+
+    @functools.cached_property
+    def part_executables(self) -> list[PjrtExecutable | None]:
+        """Executables of the parts of the program; None for operations on the host. Empty if it is one module."""
+        found = self.compilation.parts
+        platform = self.compilation.platform
+        return [
+            None if part.jaxpr is None else PjrtExecutable(PjrtCompilation(part.jaxpr, (), platform), *self._requested)
+            for part in (() if found is None else found[1])
+        ]
+
+    def prepare(self) -> None:
+        """Compile the program for the device that it was requested for."""
+        if self.compilation.parts is None:
+            self.load(*self._requested)
+        for part in self.part_executables:
+            if part is not None:
+                part.load(*self._requested)
 
     def load(self, client: Client, device: int) -> Loaded:
         """Return the code on a device, given by its index in the client; compile it at the first use."""
@@ -129,11 +157,53 @@ class PjrtExecutable:
 
     def start(self, operands: Sequence[Any], placement: Placement) -> list[Buffer]:
         """Start the program on arrays of its device, or on buffers that it may take; return the buffers of results."""
-        client = placement.memory.client
-        loaded = self.load(client, placement.device.local_hardware_id or 0)
-        handles = [a.address if type(a) is Buffer else a._pointer for a in operands]
-        results: list[Buffer] = client.execute(loaded, [handles], len(self.out_types))[0]
-        return results
+        client: Client = placement.memory.client
+        options = self.compilation.options
+        if options is not None:
+            checks.check_flags(client.flags, checks.MOST_PENDING - 1)
+            if options.debug_infs:  # they may vanish in later results, so that the flag does not show them
+                checks.find_failure(self.compilation.traced, options, self._as_arrays(operands, placement))
+        if self.compilation.parts is not None:
+            found = self._run_parts(self._as_arrays(operands, placement), placement)
+        else:
+            loaded = self.load(client, placement.device.local_hardware_id or 0)
+            handles = [a.address if type(a) is Buffer else a._pointer for a in operands]
+            found = client.execute(loaded, [handles], len(self.compilation.emitted.outvars))[0]
+        if self.compilation.flagged and options is not None:
+            held = self._as_arrays(operands, placement)
+            find = functools.partial(checks.find_failure, self.compilation.traced, options, held)
+            client.flags.append(checks.PendingFlag(found.pop(), find))
+        return found
+
+    def _as_arrays(self, operands: Sequence[Any], placement: Placement) -> list[ConcreteArray]:
+        """Return operands as arrays of their own, which stay when the caller's are deleted."""
+        memory = [a if type(a) is Buffer else a._memory for a in operands]
+        return [array_at(placement, None, t, b, b.address) for t, b in zip(self.in_types, memory, strict=True)]
+
+    def _run_parts(self, operands: Sequence[ConcreteArray], placement: Placement) -> list[Buffer]:
+        """Run the program in parts, with operations on the host between them."""
+        assert self.compilation.parts is not None
+        whole, program = self.compilation.parts
+        runs: list[tuple[parts.Part, Callable[[Sequence[Any]], list[Any]]]] = []
+        for part, executable in zip(program, self.part_executables, strict=True):
+            if executable is not None:
+                runs.append((part, functools.partial(executable, donate=None, placement=placement)))
+                continue
+            assert part.equation is not None
+            types, results = ([v.aval for v in side] for side in (part.equation.invars, part.equation.outvars))
+            runs.append((part, parts.host_call(part.equation, types, results, placement)))
+        found = parts.run_parts(whole, runs, operands)
+        types = [v.aval for v in self.compilation.emitted.outvars]
+        arrays = [operand(a, t, placement) for a, t in zip(found, types, strict=True)]
+        return [a._memory for a in arrays if isinstance(a._memory, Buffer)]
+
+    def run_timed(self, *arguments: Any) -> Any:
+        """Raise: plugins do not tell the times of steps."""
+        raise NotSupportedError(
+            "Times of steps must come from Weft's own code.",
+            received=f"a program for the PJRT plugin of {self.compilation.platform!r}",
+            fix="the same on a CPU or an NVIDIA GPU: weft.jit(f, device=weft.devices('cpu')[0])",
+        )
 
     # -- inspection ------------------------------------------------------------------------------------------------
 
@@ -148,8 +218,7 @@ class PjrtExecutable:
 
     def code_bytes(self) -> int:
         """Return the bytes of its code on a device."""
-        loaded = self.find_code()
-        return make_report(loaded.client.plugin, loaded).code_bytes
+        return self.inside.memory_analysis().generated_code_size_in_bytes
 
     def optimise(self) -> None:
         """Do nothing: its code is the best there is."""

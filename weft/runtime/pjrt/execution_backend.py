@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from weft.base.compile_options import CompileOptions
-from weft.base.errors import InternalError
+from weft.base.errors import InternalError, NotSupportedError
 from weft.base.lazy import lazy
 from weft.ir.at_sizes import JaxprAtSizes
 from weft.ir.primitive import Primitive
@@ -70,11 +70,11 @@ class PjrtExecutionBackend:
         elements in a row, and buffers have shapes (`dispatch.eager_call`).
         """
         plain = jaxpr.plain() if isinstance(jaxpr, JaxprAtSizes) else jaxpr
-        compilation = executable_module.PjrtCompilation(plain, donated, self.kind, None)
+        compilation = executable_module.PjrtCompilation(plain, donated, self.kind, options=options)
         where = get_client(device), device.local_hardware_id or 0
         executable = executable_module.PjrtExecutable(compilation, *where)
         if len(plain.eqns) != 1 or plain.eqns[0].primitive.higher_order:
-            executable.load(*where)
+            executable.prepare()
         return executable
 
     def compile_for_devices(
@@ -88,6 +88,12 @@ class PjrtExecutionBackend:
         compilation: Any = None,
     ) -> Callable[..., list[tuple[bytes, Any]]]:
         """Compile a per-device jaxpr for the devices of a mesh."""
+        if options.tests_values:
+            raise NotSupportedError(
+                "Programs on a mesh of a PJRT plugin must run without tests of their values.",
+                received="debug_nans, debug_infs or checks='all'",
+                fix="the same mesh of CPU devices, or one device of the plugin",
+            )
         return spmd.PjrtDevicesExecutable(jaxpr, donated, sizes, devices, self.kind)
 
     def share_among_devices(

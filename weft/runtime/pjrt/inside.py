@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
 from weft.base.errors import NotSupportedError
@@ -30,14 +31,18 @@ class PjrtInside:
         self.executable, self.compilation = executable, executable.compilation
 
     @property
-    def _compiled(self) -> Report:
-        loaded = self.executable.find_code()
-        return make_report(loaded.client.plugin, loaded)
+    def _modules(self) -> list[Any]:
+        """Executables of its modules: one, unless there are operations on the host between its parts."""
+        return [part for part in self.executable.part_executables if part is not None] or [self.executable]
+
+    @property
+    def _reports(self) -> list[Report]:
+        codes = [module.find_code() for module in self._modules]
+        return [make_report(code.client.plugin, code) for code in codes]
 
     def program(self) -> str:
-        """Return the module in StableHLO."""
-        text: str = self.compilation.text
-        return text
+        """Return the module in StableHLO, or the modules of the parts."""
+        return "\n".join(module.compilation.text for module in self._modules)
 
     def kernels(self) -> dict[str, str]:
         """Return the kernels by name: none is known."""
@@ -64,9 +69,15 @@ class PjrtInside:
         verify(self.compilation.traced)
 
     def memory_analysis(self) -> MemoryAnalysis:
-        """Return the bytes that a run takes."""
-        return memory_analysis(self._compiled)
+        """Return the bytes that a run takes; of several parts the largest of each kind."""
+        found = [memory_analysis(report) for report in self._reports]
+        largest = [max(getattr(m, f.name) for m in found) for f in fields(MemoryAnalysis)]
+        return MemoryAnalysis(*largest)
 
     def cost_analysis(self) -> dict[str, float]:
-        """Return the operations and bytes of a run, by XLA's names."""
-        return self._compiled.costs()
+        """Return the operations and bytes of a run, by XLA's names; sums over parts."""
+        total: dict[str, float] = {}
+        for report in self._reports:
+            for name, value in report.costs().items():
+                total[name] = total.get(name, 0.0) + value
+        return total

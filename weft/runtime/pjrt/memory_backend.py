@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from weft.base.errors import ArgumentError, NotSupportedError
+from weft.base.errors import ArgumentError
+from weft.base.lazy import lazy
 from weft.runtime.pjrt.client import Buffer, Client
 from weft.runtime.pjrt.devices import get_client, get_hardware
 from weft.sharding.device import Device, is_addressable
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
     from weft.runtime.array import ConcreteArray
     from weft.runtime.layouts import Layout
     from weft.runtime.memory_backend import Buffer as Memory
+    from weft.runtime.pjrt import checks
+
+else:
+    checks = lazy("weft.runtime.pjrt.checks")
 
 # DLPack's number for devices that it does not name.
 EXTENSION_DEVICE = 12
@@ -81,7 +86,13 @@ class PjrtMemoryBackend:
         client.start_copy(memory, shape, dtype)
         value = client.finish_copy(memory)
         value.flags.writeable = False
+        self._check_flags(client)
         return value
+
+    def _check_flags(self, client: Client) -> None:
+        """Raise the error of a check that failed in an earlier program."""
+        if client.flags:
+            checks.check_flags(client.flags)
 
     def copy_to_host_later(self, memory: Buffer, address: int, shape: Any, dtype: np.dtype) -> None:
         """Start a copy that the plugin makes when the buffer has been written."""
@@ -120,18 +131,13 @@ class PjrtMemoryBackend:
         return EXTENSION_DEVICE, device.local_hardware_id or 0
 
     def get_stream(self, device: Device) -> None:
-        """Raise: the address of an array is a handle of the plugin, which other libraries cannot read."""
-        raise AttributeError(f"Arrays on {device!r} have no address that other libraries can read.")
+        """Return None: other libraries cannot use the work queues of a plugin."""
 
     def lend(self, memory: Any, stream: int | None) -> Any:
         raise BufferError(f"Arrays on devices of {self.platform!r} must be copied to the host first: np.asarray(x).")
 
     def borrow(self, value: np.ndarray, device: Device) -> Memory:
-        raise NotSupportedError(
-            f"Memory of other libraries must be on the host to become an array on {device!r}.",
-            received=type(value).__name__,
-            fix="weft.device_put(np.asarray(x), device)",
-        )
+        raise BufferError(f"Arrays of other libraries on devices like {device!r} must be copied to the host first.")
 
     # -- waiting ---------------------------------------------------------------------------------------------------
 
@@ -139,6 +145,7 @@ class PjrtMemoryBackend:
         """Wait until a buffer has been written."""
         if memory is not None:
             memory.client.wait(memory)
+            self._check_flags(memory.client)
 
     def is_ready(self, memory: Buffer | None) -> bool:
         return memory is None or memory.client.is_ready(memory)
