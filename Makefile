@@ -36,7 +36,8 @@ DOCS_STAMP := $(DOCS_VENV)/.installed
 ONNX_STAMP := $(ONNX_VENV)/.installed
 XLA_STAMP := $(XLA_VENV)/.installed
 
-.PHONY: help setup setup-peer setup-openmpi setup-ecosystem setup-suites setup-models setup-docs setup-onnx setup-library setup-xla demo tiny test test-package test-all test-timing test-peer test-ecosystem test-suites test-models bench-ecosystem test-openmpi test-onnx test-library test-xla test-oldest test-gpu bench-gpu test-faults test-faults-processes lint format wheel pages docs bench fuzz fuzz-files clean
+.PHONY: help setup setup-peer setup-openmpi setup-ecosystem setup-suites setup-models setup-docs setup-onnx setup-library setup-xla demo tiny test test-package test-all test-timing test-peer test-ecosystem test-suites test-models bench-ecosystem test-openmpi test-onnx test-library test-xla test-oldest test-gpu bench-gpu test-faults test-faults-processes roofline lint format wheel pages docs bench fuzz fuzz-files clean
+ROOFLINE ?=
 .DEFAULT_GOAL := help
 
 help:
@@ -50,6 +51,7 @@ help:
 	@echo "make test-suites  run the test suites of Keras, Optax, Flax and Haiku on Weft's floors and print what differs (SUITES='optax --files losses')"
 	@echo "make test-models  compare pre-trained models with the transformers package, in a separate environment"
 	@echo "make bench-ecosystem  time those programs against JAX; results in build/ecosystem.json"
+	@echo "make roofline   time kernels over a grid of operations and shapes against the limits of the machine (ROOFLINE='--device gpu', '--model')"
 	@echo "make test-openmpi  tests of many processes with Open MPI, in a separate environment: deaths that others survive"
 	@echo "make test-onnx  run models of ONNX by onnxruntime, in a separate environment: every sample of a primitive, and networks"
 	@echo "make test-library  libraries for WebAssembly and other processors, which an emulator runs, in a separate environment"
@@ -175,6 +177,11 @@ test-models: setup-models
 
 bench-ecosystem: setup-ecosystem
 	$(ECOSYSTEM_VENV)/bin/python benchmarks/ecosystem.py --json build/ecosystem.json
+
+# Kernels against the limits of the machine; ROOFLINE='--model' checks kernels for GPUs without one.
+roofline: setup
+	mkdir -p build
+	$(BIN)/python benchmarks/roofline.py --json build/roofline.json $(ROOFLINE)
 
 # One at a time: processes that share cores wait for each other. Root needs to say so to Open MPI, which the tests do.
 test-openmpi: setup-openmpi

@@ -16,6 +16,8 @@ from tests.compiler.host import run_passes
 from tests.compiler.passes_bits import PASSES
 from weft.compiler.passes.defer import defer
 from weft.compiler.passes.orient import orient
+from weft.compiler.passes.vector_matmuls import sum_vector_matmuls
+from weft.compiler.target.cuda.targets import hopper
 from weft.ir.jaxpr import Jaxpr
 from weft.ir.parser import parse
 from weft.ir.printer import to_text
@@ -28,6 +30,7 @@ FUNCTIONS: dict[str, Callable[[Jaxpr], Jaxpr]] = {
     **PASSES,
     "defer": defer,
     "orient": orient,
+    "sum_vector_matmuls": lambda jaxpr: sum_vector_matmuls(jaxpr, hopper()),
     "pipeline": run_passes,
 }
 

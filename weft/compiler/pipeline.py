@@ -39,6 +39,7 @@ from weft.compiler.passes.merge_equal import merge_equal
 from weft.compiler.passes.orient import orient
 from weft.compiler.passes.simplify import simplify
 from weft.compiler.passes.split_transforms import split_transforms
+from weft.compiler.passes.vector_matmuls import sum_vector_matmuls
 from weft.compiler.target.target import Target
 from weft.ir.jaxpr import Equation, Jaxpr, Literal, subjaxprs
 from weft.ir.printer import equation_text, to_text
@@ -164,13 +165,13 @@ ALL_PASSES = (
     Pass(drop_dead, needs=CANONICAL, makes=CANONICAL),
     Pass(defer, needs=CANONICAL, makes=CANONICAL),  # contractions summed by loops, after them; may round otherwise
     Pass(orient, needs=CANONICAL, makes=CANONICAL),  # no transposes around contractions; so may these
+    Pass(sum_vector_matmuls, needs=CANONICAL, makes=CANONICAL, for_target=True),  # few vectors times a matrix
     Pass(compose, needs=CANONICAL, makes=CANONICAL, for_target=True),  # what one call of a library computes
     Pass(fuse, needs=CANONICAL, makes=FUSED, for_target=True, for_options=True),
 )
 # Those of them that change no bit, up to fusion.
-EXACT_PASSES = tuple(
-    step for step in ALL_PASSES if step.function not in (split_transforms, define, defer, orient, compose, fuse)
-)
+_ROUNDING_PASSES = (split_transforms, define, defer, orient, sum_vector_matmuls, compose)
+EXACT_PASSES = tuple(step for step in ALL_PASSES if step.function not in (*_ROUNDING_PASSES, fuse))
 # All of them with one flag for all checks.
 FLAGGED_PASSES = tuple(replace(s, function=insert_flags) if s.function is insert_checks else s for s in ALL_PASSES)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -20,11 +21,12 @@ from weft.compiler.emit.contractions.contraction_loops import (
     operand_value,
     sum_dtype,
 )
+from weft.compiler.emit.contractions.group_contraction import emit_contraction_by_groups, group_plan
 from weft.compiler.emit.contractions.microkernel import copies_along, emit_contraction_kernels, result_pairs
 from weft.compiler.emit.contractions.packing import rearrange
 from weft.compiler.emit.emission import Emission, Fusion, KernelWriter, storage
 from weft.compiler.emit.values import row_major
-from weft.compiler.kernel.ir import Index, LoopKind, Value
+from weft.compiler.kernel.ir import Index, LoopKind, Value, Variable
 from weft.primitives.contraction.convolution import conv_general_dilated
 from weft.primitives.contraction.convolution_shapes import Window, dilate_size
 
@@ -119,8 +121,33 @@ def emit_convolution(fusion: Fusion) -> Emission:
         window = _copy_window(fusion, form, window)
         contractions = [_contraction(form, chosen, borders, read, window) for chosen in phases]
     for one in contractions:
-        emit_contraction_kernels(fusion, one)
+        if not _emit_by_groups(fusion, one):
+            emit_contraction_kernels(fusion, one)
     return fusion.finish(in_place=result_pairs(fusion))
+
+
+def _emit_by_groups(fusion: Fusion, contraction: ContractionLoops) -> bool:
+    """Emit a kernel in which groups of threads share sums, if the target has such; return whether it did.
+
+    Threads side by side are along the axis that is contiguous in the result, or else along another one of the window.
+    """
+    if not fusion.target.group_lanes:
+        return False
+    hero: Any = fusion.hero
+    shape = hero.outvars[0].aval.shape
+
+    def stride(axis: ContractionAxis) -> Any:
+        variable = Variable(axis.name)
+        return row_major(shape, contraction.result_index({axis: Index.of(variable)})).coefficient(variable)
+
+    free = sorted(contraction.free, key=stride, reverse=True)
+    for last in reversed(free):
+        ordered = replace(contraction, free=(*(axis for axis in free if axis is not last), last))
+        plan = group_plan(fusion, ordered)
+        if plan is not None:
+            emit_contraction_by_groups(fusion, ordered, plan)
+            return True
+    return False
 
 
 def _window(form: Any, rhs: Any) -> Reader:

@@ -18,6 +18,7 @@ from weft.base import dtypes
 from weft.compiler.emit.copied_dtypes import bits_dtype
 from weft.compiler.emit.emission import Emission, Fusion, KernelWriter, get_size, storage
 from weft.compiler.emit.in_place import pointwise_pairs
+from weft.compiler.emit.maps.loop import emit_loop
 from weft.compiler.emit.values import MultiIndex, expand, get_space, row_major
 from weft.compiler.kernel.builder import KernelBuilder
 from weft.compiler.kernel.ir import Index, LoopKind, Value
@@ -94,7 +95,10 @@ def emit_transpose(fusion: Fusion) -> Emission:
     side = tile_side(fusion)
     rows, columns = axes.sizes[axes.read], axes.sizes[axes.written]
     whole_rows, whole_columns = rows - rows % side, columns - columns % side
-    if fusion.target.group_lanes and min(rows, columns) >= LEAST_SIDE:
+    if fusion.target.group_lanes:
+        if min(rows, columns) < LEAST_SIDE:
+            # Threads side by side read whole sectors together: there are as many streams as short rows.
+            return emit_loop(fusion)
         _visit_by_groups(fusion, axes)
         return fusion.finish(in_place=pointwise_pairs(fusion.jaxpr))
     before, after = _work(fusion)
