@@ -30,7 +30,7 @@ def losses(folder: pathlib.Path) -> dict[int, str]:
 
 @needs_mpi
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["loop", "fit"])
+@pytest.mark.parametrize("kind", ["loop", "fit", "hosts"])
 @pytest.mark.parametrize("dies", ["2@6", "0@9"])
 def test_losses_are_those_of_an_undisturbed_run(kind: str, dies: str, tmp_path: pathlib.Path) -> None:
     folders = [tmp_path / name for name in ("whole", "killed", "job")]

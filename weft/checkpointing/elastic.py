@@ -8,6 +8,7 @@ that are started again after a failure read there what the earlier ones, also th
 from __future__ import annotations
 
 import dataclasses
+import json
 import logging
 import os
 import sys
@@ -17,24 +18,25 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any
 
+from weft.base.errors import CheckpointMismatchError, FileFormatError
 from weft.checkpointing import tensor_file
 from weft.checkpointing.manager import CheckpointManager
 from weft.checkpointing.processes import Processes
 from weft.checkpointing.restoring import Metadata
+from weft.runtime.processes.fence import host_identifier
 
 logger = logging.getLogger("weft")
 
 # Environment variables of a launcher: the directory of a job on a host, and how many times all were started again.
 DIRECTORY, RESTARTS = "WEFT_JOB_DIRECTORY", "WEFT_RESTART_COUNT"
-_SHARED = "shared"  # the file by which processes find out whether they share a directory
 
 
 class ElasticManager:
     """Checkpoints of every step in memory and of some on disk; a training resumes from the newest of both.
 
     All processes of a job use it together, like a `CheckpointManager`. Under `weft.launch --max-restarts N` the memory
-    is that of the job, and freed at its end. Processes on several hosts do not share memory: checkpoints are then on
-    disk only, and a warning says so. The number of processes may change between the starts.
+    is that of the job, and freed at its end. Each of several hosts keeps the shards of its devices: a training that is
+    started again with the same mesh finds them there. On one host the number of processes may change between starts.
 
     Args:
         directory: the directory of checkpoints on disk.
@@ -67,12 +69,13 @@ class ElasticManager:
         self._memory: CheckpointManager | None = None
         if place is None:
             logger.warning("ElasticManager has no memory of a job (weft.launch): checkpoints are on disk only")
-        elif not _all_see(place, processes):
-            logger.warning("ElasticManager: processes on several hosts share no memory: checkpoints are on disk only")
         else:
+            hosts = _gather(processes, "directories in memory", _identify(place))
+            near = frozenset(rank for rank, host in enumerate(hosts) if host == hosts[processes.index])
             self._memory = CheckpointManager(place, max_to_keep=2)
             # The threads of both managers pass barriers at the same time.
-            self._memory._processes = processes
+            near_or_all = None if len(near) == processes.count else near
+            self._memory._processes = dataclasses.replace(processes, near=near_or_all)
         self._has_reported = int(os.environ.get(RESTARTS, "0")) == 0
 
     @property
@@ -80,21 +83,39 @@ class ElasticManager:
         """Whether checkpoints are kept in memory too."""
         return self._memory is not None
 
+    @property
+    def spans_hosts(self) -> bool:
+        """Whether the memory is that of several hosts, each with the shards of its devices."""
+        return self._memory is not None and self._memory._processes.near is not None
+
     def _managers(self) -> list[CheckpointManager]:
         return [self._disk] if self._memory is None else [self._memory, self._disk]
 
     def all_steps(self) -> list[int]:
-        """Return the steps that have a complete checkpoint in memory or on disk, in ascending order."""
-        return sorted({step for manager in self._managers() for step in manager.all_steps()})
+        """Return the steps that have a complete checkpoint, in the memory of all hosts or on disk, in ascending
+        order."""
+        return sorted({*self._steps_in_memory(), *self._disk.all_steps()})
+
+    def _steps_in_memory(self) -> list[int]:
+        if self._memory is None:
+            return []
+        steps, processes = self._memory.all_steps(), self._memory._processes
+        if processes.near is None:
+            return steps
+        found = [set(json.loads(text)) for text in _gather(processes, "steps in memory", json.dumps(steps))]
+        return sorted(set.intersection(*found))
 
     def latest_step(self) -> int | None:
         """Return the last step that has a checkpoint, or None without checkpoints."""
         return max(self.all_steps(), default=None)
 
     def _manager(self, step: int | None) -> tuple[CheckpointManager, int | None]:
-        """Return the manager that has a step, by default the last one."""
-        chosen = self.latest_step() if step is None else step
-        return next((m for m in self._managers() if chosen in m.all_steps()), self._disk), chosen
+        """Return the manager that has a step, by default the last one, and the step."""
+        in_memory, on_disk = self._steps_in_memory(), self._disk.all_steps()
+        chosen = max(in_memory + on_disk, default=None) if step is None else step
+        if self._memory is not None and chosen in in_memory:
+            return self._memory, chosen
+        return self._disk, chosen
 
     def save(
         self,
@@ -129,7 +150,7 @@ class ElasticManager:
         """
         self.wait_until_finished()
         manager, chosen = self._manager(step)
-        restored = manager.restore(chosen, like, shardings)
+        restored = self._restore_from_memory(manager, chosen, like, shardings)
         if not self._has_reported and manager._processes.index == 0:
             lost = time.time() - os.stat(os.path.join(manager.directory, str(chosen), "index.json")).st_mtime
             place = "memory" if manager is self._memory else "disk"
@@ -137,10 +158,29 @@ class ElasticManager:
         self._has_reported = True
         return restored
 
+    def _restore_from_memory(self, manager: CheckpointManager, step: int | None, like: Any, shardings: Any) -> Any:
+        """Restore from a manager; raise in all processes if the memory of a host lacks a shard."""
+        if manager._processes.near is None:
+            return manager.restore(step, like, shardings)
+        restored, failure = None, ""
+        try:
+            restored = manager.restore(step, like, shardings)
+        except FileFormatError as error:
+            failure = str(error).splitlines()[0]
+        failures = [text for text in _gather(manager._processes, "restored from memory", failure) if text]
+        if failures:
+            raise CheckpointMismatchError(
+                "The memory of each host must have the shards of its devices.",
+                received=failures[0],
+                fix=f"manager.restore(step) with a step on disk: {self._disk.all_steps()}",
+            )
+        return restored
+
     def delete(self, step: int) -> None:
         """Delete the checkpoint of a step, in memory and on disk."""
+        in_memory = step in self._steps_in_memory()
         for manager in self._managers():
-            if step in manager.all_steps():
+            if in_memory if manager is self._memory else step in manager.all_steps():
                 manager.delete(step)
 
     def wait_until_finished(self) -> None:
@@ -168,17 +208,16 @@ def _place(directory: str) -> str | None:
     return os.path.join(job, f"checkpoints-{zlib.crc32(directory.encode()):08x}") if job else None
 
 
-def _all_see(place: str, processes: Processes) -> bool:
-    """Return whether all processes see the same directory, as processes of one host do."""
+def _identify(place: str) -> str:
+    """Create a directory; return a text that is the same for processes that see the same one."""
     tensor_file.make_directory(place)
-    path = os.path.join(place, _SHARED)
-    processes.barrier(f"a directory is there{processes.label}")
-    if processes.index == 0:
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(str(os.getpid()))
-    processes.barrier(f"a file is in it{processes.label}")
-    failure = None if os.path.exists(path) else "no file"
-    missing = processes.vote(f"all have looked for it{processes.label}", failure) if processes.vote else {}
-    if processes.index == 0:
-        os.unlink(path)
-    return not missing
+    found = os.stat(place)
+    return f"{host_identifier()}:{found.st_dev}:{found.st_ino}"
+
+
+def _gather(processes: Processes, name: str, text: str) -> list[str]:
+    """Gather a text of each process."""
+    if processes.vote is None:
+        return [text]
+    found = processes.vote(f"{name}{processes.label}", text)
+    return [found[rank] for rank in range(processes.count)]

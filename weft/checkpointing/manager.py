@@ -184,7 +184,7 @@ class CheckpointManager:
         def run() -> None:
             put()
             with self._processes.stage(f"after step {step} all processes see the same checkpoints"):
-                if self._processes.index == 0:
+                if self._processes.is_first:
                     self._delete_others()
 
         if self._asynchronous:
@@ -196,13 +196,14 @@ class CheckpointManager:
     def _writer(self, step: int, tree: Any, metadata: Any, metrics: Any) -> Callable[[], None]:
         """Take a snapshot of a tree, and return a function that writes it."""
         path, processes = self._path(step), self._processes
-        prepare = (lambda: self._delete_partial(step)) if processes.index == 0 else None
+        prepare = (lambda: self._delete_partial(step)) if processes.is_first else None
         if self._orbax:
             if metadata is not None or metrics is not None:
                 raise ArgumentError("layout='orbax' cannot have metadata or metrics.", received="metadata or metrics")
             items = orbax_writing.Items(tree, copy=self._asynchronous)
             return lambda: items.write(path, processes, prepare)
-        taken = snapshot(tree, copy=self._asynchronous, step=step, metadata=metadata, metrics=metrics)
+        described: dict[str, Any] = {"step": step, "metadata": metadata, "metrics": metrics}
+        taken = snapshot(tree, copy=self._asynchronous, near=processes.near, **described)
         settings: dict[str, Any] = {"max_file_bytes": self._max_file_bytes, "processes": processes, "prepare": prepare}
         return lambda: write(path, taken, overwrite=False, **settings)
 
@@ -260,7 +261,7 @@ class CheckpointManager:
         self._existing(_step(step))
         self._processes.barrier(f"all processes have seen the checkpoint of step {step}")
         with self._processes.stage(f"the checkpoint of step {step} is deleted"):
-            if self._processes.index == 0:
+            if self._processes.is_first:
                 self._remove(step)
 
     def close(self) -> None:

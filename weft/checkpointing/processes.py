@@ -27,6 +27,7 @@ class Processes:
             barrier must raise in the others.
         vote: a barrier that takes the error of this process too, and returns those of all, by index; None if errors
             cannot be passed on.
+        near: the processes that share the directory, if not all do: each group writes all boxes that it has.
         label: text at the end of the names of stages: saves that run at the same time have different ones.
     """
 
@@ -34,7 +35,17 @@ class Processes:
     count: int
     barrier: Callable[[str], object]
     vote: Callable[[str, str | None], Mapping[int, str]] | None = None
+    near: frozenset[int] | None = None
     label: str = ""
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this process is the first of those that share the directory, which writes the index."""
+        return self.index == (0 if self.near is None else min(self.near))
+
+    def share(self, process: int) -> bool:
+        """Return whether another process shares the directory."""
+        return self.near is None or process in self.near
 
     @staticmethod
     def here(barrier: Callable[[str], object] | None) -> Processes:

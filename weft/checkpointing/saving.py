@@ -66,7 +66,15 @@ class Snapshot:
     parts: dict[str, list[Part]]
 
 
-def snapshot(tree: Any, *, copy: bool, step: int | None = None, metadata: Any = None, metrics: Any = None) -> Snapshot:
+def snapshot(
+    tree: Any,
+    *,
+    copy: bool,
+    step: int | None = None,
+    metadata: Any = None,
+    metrics: Any = None,
+    near: frozenset[int] | None = None,
+) -> Snapshot:
     """Take a snapshot of a tree. With `copy`, later changes to its NumPy arrays do not affect it.
 
     Arrays of Weft are immutable, so it refers to their memory. They may be donated and deleted: a donated buffer with
@@ -94,7 +102,7 @@ def snapshot(tree: Any, *, copy: bool, step: int | None = None, metadata: Any = 
         weak = bool(getattr(leaf, "weak_type", False))
         arrays[name] = ArrayEntry(tuple(leaf.shape), dtype, weak, isinstance(leaf, (np.ndarray, np.generic)))
         try:
-            parts[name] = [_part(box, process, data, dtype, copy) for box, process, data in _shards(leaf)]
+            parts[name] = [_part(box, process, data, dtype, copy) for box, process, data in _shards(leaf, near)]
         except DonatedArrayError as error:
             raise DonatedArrayError(f"{name}: {error.what}", received=error.received, fix=error.fix) from None
     index = Index(structures.describe(tree), arrays, values, step, metadata, metrics)
@@ -116,20 +124,24 @@ def _dtype(leaf: Any) -> Dtype:
     return leaf.dtype.newbyteorder("=") if isinstance(leaf, (np.ndarray, np.generic)) else leaf.dtype
 
 
-def _shards(leaf: Any) -> Iterator[tuple[Box, int, Any]]:
+def _shards(leaf: Any, near: frozenset[int] | None) -> Iterator[tuple[Box, int, Any]]:
     """Yield the distinct boxes of an array, the process that writes each, and its data if this process has them.
 
-    Of equal shards the first in the order of the mesh is written. An array that is not sharded exists in every process,
-    and the first process writes it.
+    Of equal shards the first in the order of the mesh is written, and the first of the processes `near`, if they are
+    given and have one. An array that is not sharded exists in every process, and the first process writes it.
     """
     if not isinstance(leaf, ShardedArray):
-        yield tuple((0, size) for size in leaf.shape), 0, leaf
+        yield tuple((0, size) for size in leaf.shape), 0 if near is None else min(near), leaf
         return
+    found: dict[Box, tuple[int, Any]] = {}
     for shard in leaf.global_shards:
-        box = box_from_slices(shard.index, leaf.shape)
+        box, process = box_from_slices(shard.index, leaf.shape), shard.device.process_index
         empty = any(low == high and size for (low, high), size in zip(box, leaf.shape, strict=True))
-        if shard.replica_id == 0 and not empty:
-            yield box, shard.device.process_index, shard.data
+        is_nearer = near is not None and process in near and box in found and found[box][0] not in near
+        if not empty and (box not in found or is_nearer):
+            found[box] = process, shard.data
+    for box, (process, data) in found.items():
+        yield box, process, data
 
 
 def box_from_slices(index: Slices, shape: tuple[int, ...]) -> Box:
@@ -193,7 +205,8 @@ def _with_pieces(snapshot: Snapshot, files: list[File], checksums: Checksums) ->
     pieces: dict[str, list[Piece]] = {name: [] for name in snapshot.parts}
     for file in files:
         for tensor, name, i in file.tensors:
-            pieces[name].append(Piece(snapshot.parts[name][i].box, file.name, tensor, checksums[file.name][tensor]))
+            found = checksums.get(file.name, {}).get(tensor)  # None for files on other hosts
+            pieces[name].append(Piece(snapshot.parts[name][i].box, file.name, tensor, found))
     arrays = {name: replace(entry, pieces=tuple(pieces[name])) for name, entry in snapshot.index.arrays.items()}
     return replace(snapshot.index, arrays=arrays)
 
@@ -264,9 +277,9 @@ def write(
         _remove_written(directory, written, processes)
         raise
     with processes.stage("the index of a checkpoint is written"):
-        if processes.index == 0:
+        if processes.is_first:
             tensor_file.sync_directory(directory)
-            others = [file.name for file in files if file.process]
+            others = [f.name for f in files if f.process != processes.index and processes.share(f.process)]
             checksums |= {name: _read_checksums(os.path.join(directory, name + _CHECKSUMS)) for name in others}
             with tensor_file.replacing(os.path.join(directory, indices.NAME)) as opened:
                 opened.write(indices.to_json(_with_pieces(snapshot, files, checksums)))
@@ -286,7 +299,7 @@ def _write_files(
             with tensor_file.replacing(path) as opened:
                 checksums[file.name] = _write_tensors(opened, _encode_tensors(snapshot, file))
             written.append(path)
-            if processes.index:  # the first process enters them in the index
+            if not processes.is_first:  # which enters them in the index
                 written.append(path + _CHECKSUMS)
                 _write_checksums(path + _CHECKSUMS, checksums[file.name])
     return checksums
@@ -300,7 +313,7 @@ def _remove_written(directory: str, written: Sequence[str], processes: Processes
     for path in written:
         with contextlib.suppress(OSError):
             os.unlink(path)
-    if processes.count == 1 or (processes.index == 0 and processes.vote is not None):
+    if processes.count == 1 or (processes.is_first and processes.vote is not None):
         with contextlib.suppress(OSError):  # the directory has other files
             os.rmdir(directory)
 

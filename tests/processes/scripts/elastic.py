@@ -1,5 +1,6 @@
 """Training whose processes are started again when one is killed. Arguments: a folder, "loop" or "fit", and which
-process dies before which step of the first start, as "2@7", or "" for none. The first process writes each loss."""
+process dies before which step of the first start, as "2@7", or "" for none. The first process writes each loss. "hosts"
+is "loop" where two processes each share a directory, as those of a host do."""
 
 from __future__ import annotations
 
@@ -62,6 +63,8 @@ def loop() -> None:
             params, loss = update(params, x, y)
             write(step, loss)
             manager.save(step, params)
+            if DIES and INDEX == 0:
+                assert manager.has_memory and manager.spans_hosts == (KIND == "hosts")
             if DIES:  # the state of each step is certain to be there
                 manager.wait_until_finished()
 
@@ -100,4 +103,6 @@ def fit() -> None:
     model.fit(X, Y, batch_size=16, epochs=STEPS // 3, verbose=0, callbacks=[Step(), backup])
 
 
-(loop if KIND == "loop" else fit)()
+if KIND == "hosts" and DIES:
+    os.environ["WEFT_JOB_DIRECTORY"] += f"/host{INDEX // 2}"
+(fit if KIND == "fit" else loop)()

@@ -74,7 +74,10 @@ class BackupAndRestore(Callback):
         """What writes and reads the directory."""
         if self._manager is None and self.memory:
             self._manager = checkpointing.ElasticManager(self.backup_dir)
-        elif self._manager is None:
+            if self._manager.spans_hosts:  # whole arrays are restored, of which a host has its shards only
+                warnings.warn("BackupAndRestore: hosts share no memory, so backups are on disk only.", stacklevel=2)
+                self._manager = None
+        if self._manager is None:
             self._manager = checkpointing.CheckpointManager(self.backup_dir, max_to_keep=2)
         return self._manager
 

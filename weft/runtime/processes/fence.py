@@ -17,14 +17,21 @@ from typing import Any
 STATES = {"T": "stopped by a signal (SIGSTOP)", "t": "stopped by a debugger", "D": "waiting for a disk or file server"}
 
 
+def host_identifier() -> str:
+    """Return an identifier of this host, or "" where the system has none."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
+
+
 def identify_process() -> list[Any]:
     """Return the identity of this process for others: boot and namespace of its ids, id and start time; [] where the
     system does not tell."""
     try:
-        with open("/proc/sys/kernel/random/boot_id") as file:
-            boot = file.read().strip()
         start = _fields(os.getpid())[1]
-        return [boot, os.readlink("/proc/self/ns/pid"), os.getpid(), start]
+        return [host_identifier(), os.readlink("/proc/self/ns/pid"), os.getpid(), start]
     except (OSError, ValueError):
         return []
 

@@ -18,6 +18,7 @@ from typing import Any
 
 from weft.base.errors import ArgumentError, ProgramMismatchError
 from weft.base.settings import config
+from weft.runtime.processes.fence import host_identifier
 from weft.runtime.processes.segment import LINE, PAGE, WORD, Chunk, OwnSegment, Segment, open_segment
 from weft.runtime.processes.transport import SMALL, Message, Messages, Request, Transport, TransportError
 
@@ -252,7 +253,7 @@ def with_windows(beneath: Transport, gather: Callable[[bytes], list[bytes]]) -> 
     """
     if beneath.size == 1:
         return beneath
-    choice, host = config.distributed_transport, _host()
+    choice, host = config.distributed_transport, host_identifier()
     own: OwnSegment | None = None
     if choice != "messages" and hasattr(os, "memfd_create"):
         with contextlib.suppress(OSError, ValueError):  # a limit of addresses
@@ -280,12 +281,3 @@ def with_windows(beneath: Transport, gather: Callable[[bytes], list[bytes]]) -> 
             fix="distributed_transport='auto', which sends messages between processes without shared memory",
         )
     return WindowTransport(beneath, own, others) if any(reached) else beneath
-
-
-def _host() -> str:
-    """Return an identifier of this host."""
-    try:
-        with open("/proc/sys/kernel/random/boot_id") as file:
-            return file.read().strip()
-    except OSError:
-        return ""
