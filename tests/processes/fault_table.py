@@ -9,6 +9,7 @@ DEATH, STOP, DIFFERENCE = 2.0, 15.0, 5.0  # seconds until all others are told
 END = 20.0  # seconds until all processes have ended after that, unless the fault says otherwise
 DIED = r"Process {rank} \(host [^)]*, pid \d+\) has died"
 ENDED = r"Process {rank} \(host [^)]*, pid \d+\) has ended \({how}"
+MISSING = r"[Pp]rocess {rank} \(host [^)]*\) (was killed by SIGKILL|has ended without weft)"
 SILENT = r"Process {rank} \(host [^)]*, pid \d+\) does not answer for \d+ s"
 LATE = r"Process {rank} \(host [^)]*, pid \d+\) is not in "
 CUT = r"Process \d+ \(host [^)]*, pid \d+\) does not answer for \d+ s: its host confirms nothing"
@@ -57,11 +58,12 @@ def ended(how: str) -> str:
 
 TABLE = [
     # Before all have joined.
-    Fault("killed before initialize", "early_kill", 1, r"process(es)? .*{rank}", 5.0),
+    Fault("killed before initialize", "early_kill", 1, MISSING, 5.0),
     Fault("raises before initialize", "early_raise", 1, "FileNotFoundError: no data on this host", 5.0),
     Fault("first raises before initialize", "early_raise", 0, "FileNotFoundError: no data on this host", 5.0),
-    Fault("ends before initialize", "early_exit", 1, r"process(es)? .*{rank}", 5.0),
-    Fault("killed while joining", "joining", 1, r"process(es)? .*{rank}", 5.0),
+    Fault("ends before initialize", "early_exit", 1, MISSING, 5.0),
+    Fault("stopped before initialize", "early_stop", 1, r"[Pp]rocess {rank}", STOP, settings={"JOIN": "8"}),
+    Fault("killed while joining", "joining", 1, MISSING, 5.0),
     # Deaths.
     Fault("killed", "kill", 1, DIED, DEATH),
     Fault("first killed", "kill", 0, DIED, DEATH),

@@ -18,7 +18,7 @@ WHAT, RANKS, FOLDER = sys.argv[1], {int(rank) for rank in sys.argv[2].split(",")
 INDEX = next(
     (
         int(os.environ[name])
-        for name in ("PMI_RANK", "RANK", "JAX_PROCESS_ID", "OMPI_COMM_WORLD_RANK")
+        for name in ("WEFT_PROCESS_ID", "PMI_RANK", "RANK", "JAX_PROCESS_ID", "OMPI_COMM_WORLD_RANK")
         if name in os.environ
     ),
     0,
@@ -76,10 +76,12 @@ from weft.sharding import AxisType, NamedSharding, PartitionSpec as P  # noqa: E
 if is_faulty("joining"):
     # While the others join: the versions are compared when MPI has started, and before control threads run.
     weft.distributed._versions = lambda transport: str(die())  # type: ignore[assignment]
-options = {"heartbeat_timeout_seconds": int(os.environ.get("HEARTBEAT", "100"))}
-weft.distributed.initialize(**options, shutdown_timeout_seconds=60)  # type: ignore[arg-type]
-assert weft.process_index() == INDEX or "PMI_RANK" not in os.environ
-INDEX = weft.process_index()
+weft.distributed.initialize(
+    initialization_timeout=int(os.environ.get("JOIN", "60")),
+    heartbeat_timeout_seconds=int(os.environ.get("HEARTBEAT", "100")),
+    shutdown_timeout_seconds=60,
+)
+assert weft.process_index() == INDEX, "the variables of the launcher are others"
 COUNT = weft.device_count()
 MESH = weft.make_mesh((COUNT,), ("x",), (AxisType.Auto,))
 SPLIT = NamedSharding(MESH, P("x"))
