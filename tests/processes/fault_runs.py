@@ -126,8 +126,12 @@ def cut_links(fault: Fault, folder: pathlib.Path, found: Sequence[Host]) -> None
             return
         time.sleep(0.05)
     ranks = (fault.rank, *fault.others)
-    for rank in ranks:
-        found[rank].set_link("down")
+    if fault.what == "cut_pair":
+        found[ranks[0]].lose(found[ranks[1]])
+        found[ranks[1]].lose(found[ranks[0]])
+    else:
+        for rank in ranks:
+            found[rank].set_link("down")
     (folder / "fault.cut").write_text(f"{time.time()}")
     if fault.heal is not None:
         time.sleep(fault.heal)

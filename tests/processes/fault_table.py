@@ -13,6 +13,7 @@ MISSING = r"[Pp]rocess {rank} \(host [^)]*\) (was killed by SIGKILL|has ended wi
 SILENT = r"Process {rank} \(host [^)]*, pid \d+\) does not answer for \d+ s"
 LATE = r"Process {rank} \(host [^)]*, pid \d+\) is not in "
 CUT = r"Process \d+ \(host [^)]*, pid \d+\) does not answer for \d+ s: its host confirms nothing"
+DEADLOCK = r"all processes wait for messages of each other, for \d+ s: process 0 waits for process"
 DIFFERENT = r"Processes do different things together|Processes do not agree on what to run"
 NOT_WRITTEN = r"received +process {rank} \(host [^)]*, pid \d+\): OSError"
 ENDING = {"WEFT_ABORT_AFTER": "14"}
@@ -109,6 +110,7 @@ TABLE = [
     Fault("network cut", "cut", 1, CUT, STOP, cut=True),
     Fault("network of the first cut", "cut", 0, CUT, STOP, cut=True),
     Fault("network of one of three cut", "cut", 2, CUT, STOP, count=3, cut=True),
+    Fault("network between two of three cut", "cut_pair", 1, DEADLOCK, STOP, (2,), 3, settings=ENDING, cut=True),
     Fault("network cut while all sleep", "cut_idle", 1, CUT, STOP, cut=True),
     Fault("network cut in a save", "save_cut", 1, CUT, STOP, saves=True, cut=True),
     Fault("network cut for 5 s", "cut_short", 1, "", STOP, goes_on=True, cut=True, heal=5.0, end=60),

@@ -33,6 +33,11 @@ class Host(NamedTuple):
         unique, _, index = self.name.rpartition("h")
         _ip("-n", f"{unique}s", "link", "set", f"port{index}", state)
 
+    def lose(self, other: Host) -> None:
+        """Send all packets for another host to an address that no host has."""
+        nowhere = ["lladdr", "02:00:00:00:00:01", "nud", "permanent", "dev", "eth0"]
+        _ip("-n", self.name, "neighbor", "replace", other.address, *nowhere)
+
 
 def _ip(*arguments: str) -> None:
     subprocess.run(["ip", *arguments], check=True, capture_output=True, text=True)
