@@ -74,7 +74,7 @@ class BackupAndRestore(Callback):
         """What writes and reads the directory."""
         if self._manager is None and self.memory:
             self._manager = checkpointing.ElasticManager(self.backup_dir)
-            if self._manager.spans_hosts:  # whole arrays are restored, of which a host has its shards only
+            if self._manager.spans_hosts:  # a host has its shards only, and whole arrays are restored
                 warnings.warn("BackupAndRestore: hosts share no memory, so backups are on disk only.", stacklevel=2)
                 self._manager = None
         if self._manager is None:
