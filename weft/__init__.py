@@ -12,6 +12,14 @@ from weft.base.platforms import check as _check
 
 _check()
 
+# `python -m weft.launch` imports this package first. The launcher needs none of it, and starts at once.
+from weft.base.starting import program as _program
+
+if _program() == "weft.launch":
+    from weft.launch.main import main as _launch
+
+    raise SystemExit(_launch())
+
 import weft.base.forks  # first: from here on a process may fork while other threads import Weft
 from weft.ir.context import EVALUATION as _EVALUATION
 from weft.runtime.array import lift as _lift

@@ -255,7 +255,10 @@ def shutdown() -> None:
             for wait in world.ends:
                 wait()
     control.end(_error)
-    until = time.monotonic() + _settings.shutdown_timeout
+    # After an error of its own a process ends soon: those that do not depend on it may work for long, or be stopped.
+    until = time.monotonic() + min(
+        _settings.shutdown_timeout, _settings.shutdown_timeout if _error is None else _DEADLINE
+    )
     while control.verdict is None and time.monotonic() < until:
         if control.everybody_ended.wait(0.05):
             break

@@ -15,25 +15,22 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from weft import launch
+from weft.launch import by_mpi
 
 ROOT = pathlib.Path(__file__).parents[2]
 SCRIPTS = pathlib.Path(__file__).parent / "scripts"
 
-needs_mpi = pytest.mark.skipif(
-    launch.mpiexec() is None or importlib.util.find_spec("mpi4py") is None,
-    reason="needs mpi4py and an mpiexec: pip install 'weft-jit[mpi]'",
-)
+HAS_MPI4PY = importlib.util.find_spec("mpi4py") is not None
+needs_mpi = pytest.mark.skipif(not HAS_MPI4PY, reason="needs mpi4py and an MPI: pip install 'weft-jit[mpi]'")
 
 
 def is_open_mpi() -> bool:
     """Return whether the launcher is Open MPI's, which lets processes survive the death of others."""
-    launcher = launch.mpiexec()
-    return launcher is not None and "--with-ft" in launch.command(launcher, 1, [])
+    return by_mpi.is_open_mpi()
 
 
 needs_mpich = pytest.mark.skipif(
-    is_open_mpi() or importlib.util.find_spec("mpi4py") is None,
+    not HAS_MPI4PY or is_open_mpi(),
     reason="needs MPICH and mpi4py: pip install 'weft-jit[mpi]'; Open MPI joins below its own launcher",
 )
 

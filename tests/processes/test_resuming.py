@@ -13,6 +13,7 @@ import pytest
 
 from tests.processes.launching import ROOT, SCRIPTS, is_open_mpi, launched, needs_mpi
 from weft import launch
+from weft.launch import by_mpi
 
 SCRIPT = SCRIPTS / "resuming.py"
 
@@ -112,18 +113,19 @@ def test_the_launcher_starts_again_as_it_is_told(tmp_path: pathlib.Path, monkeyp
     fake = tmp_path / "mpiexec"
     fake.write_text(f"#!/bin/sh\necho once >> {tmp_path}/starts\nexit 7\n")
     fake.chmod(0o755)
-    monkeypatch.setattr(launch, "mpiexec", lambda: str(fake))
-    monkeypatch.setattr(launch, "_surviving", lambda launcher: ([], []))
-    assert launch.main(["-n", "1", "--restarts", "2", "train.py"]) == 7
+    monkeypatch.setattr(by_mpi, "mpiexec", lambda name: str(fake))
+    monkeypatch.setattr(by_mpi, "_surviving", lambda launcher: ([], []))
+    assert launch.main(["-n", "1", "--launcher", "mpiexec", "--restarts", "2", "train.py"]) == 7
     assert (tmp_path / "starts").read_text().count("once") == 3
 
 
 LAUNCHED = """
 import sys
 from weft import launch
-launch.mpiexec = lambda: sys.argv[1]
-launch._surviving = lambda launcher: ([], [])
-sys.exit(launch.main(sys.argv[2:]))
+from weft.launch import by_mpi
+by_mpi.mpiexec = lambda name: sys.argv[1]
+by_mpi._surviving = lambda launcher: ([], [])
+sys.exit(launch.main(["--launcher", "mpiexec", *sys.argv[2:]]))
 """
 
 

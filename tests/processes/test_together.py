@@ -11,7 +11,7 @@ import pytest
 
 import weft
 from tests.processes.launching import ROOT, SCRIPTS, launched, needs_mpi
-from weft import launch
+from weft.launch.children import share_cores
 
 
 @pytest.mark.parametrize("count", [1, pytest.param(2, marks=needs_mpi)])
@@ -37,7 +37,7 @@ def test_initialize_comes_before_devices() -> None:
 
 def test_the_launcher_warns_of_more_processes_than_cores(capsys: pytest.CaptureFixture[str]) -> None:
     cores = len(os.sched_getaffinity(0))
-    settings = launch.environment(1)
+    settings = share_cores(1, {})
     assert not capsys.readouterr().err and int(settings["WEFT_NUM_THREADS"]) >= 1
-    launch.environment(cores + 1)
+    share_cores(cores + 1, {})
     assert f"{cores + 1} processes on {cores} cores" in capsys.readouterr().err

@@ -34,7 +34,7 @@ def are_idle() -> None:
 
 CHOSEN = None
 if len(sys.argv) > 3:
-    rank = next(os.environ[name] for name in ("PMI_RANK", "OMPI_COMM_WORLD_RANK") if name in os.environ)
+    rank = next(os.environ[name] for name in ("WEFT_PROCESS_ID", "OMPI_COMM_WORLD_RANK") if name in os.environ)
     CHOSEN = [COUNT - 1 - int(rank)]
 weft.distributed.initialize(local_device_ids=CHOSEN)
 RANK, PROCESSES = weft.process_index(), weft.process_count()

@@ -56,7 +56,7 @@ def train(dies: bool) -> None:
             manager.wait_until_finished()
 
 
-first = os.environ.get("WEFT_RESTART", "0") == "0"
+first = os.environ.get("WEFT_RESTART_COUNT", "0") == "0"
 try:
     train(first)
 except ProcessFailureError as error:

@@ -44,11 +44,12 @@ def name_processes(ranks: Sequence[int]) -> str:
 class Coordinator:
     """Coordinator of `size` processes that know `token`, at a listening socket.
 
-    `on_visitor` receives the hello and the link of clients with other roles.
+    `on_visitor` receives the hello and the link of clients with other roles, which know `visitor_token`.
     """
 
     def __init__(self, listener: socket.socket, size: int, token: str, reactor: Reactor | None = None) -> None:
         self.size, self.token = size, token
+        self.visitor_token = token
         self.members: dict[int, Member] = {}
         self.failure: tuple[str, tuple[int, ...]] | None = None
         self.on_visitor: Callable[[dict[str, Any], Link], None] | None = None
@@ -62,7 +63,7 @@ class Coordinator:
         self._closed = threading.Event()
         self.is_released = False
         listener.setblocking(False)
-        self._reactor.watch(listener, self._accept)
+        self._reactor.watch(listener.fileno(), self._accept)
 
     # -- life ------------------------------------------------------------------------------------------------------
 
@@ -84,7 +85,7 @@ class Coordinator:
     def release(self) -> None:
         """Close all connections and the listening socket."""
         self.hang_up()
-        self._reactor.forget(self._listener)
+        self._reactor.forget(self._listener.fileno())
         self._listener.close()
         self.is_released = True
 
@@ -152,10 +153,11 @@ class Coordinator:
             message = wire.decode(line)
             text, proof = str(message["hello"]), str(message["proof"])
             hello = json.loads(text)
-            answer = wire.prove(self.token, "coordinator", str(message["nonce"]))
-        except (ValueError, KeyError):
+            token = self.token if hello.get("role") in ("process", "pmi") else self.visitor_token
+            answer = wire.prove(token, "coordinator", str(message["nonce"]))
+        except (ValueError, KeyError, AttributeError):
             return self._dismiss(link)  # another protocol
-        if not hmac.compare_digest(proof, wire.prove(self.token, "client", nonce, text)):
+        if not hmac.compare_digest(proof.encode(), wire.prove(token, "client", nonce, text).encode()):
             return self._refuse(link, "This process does not know the token of the job (WEFT_JOB_TOKEN).")
         objection = self._object(hello)
         if objection is not None:
@@ -174,8 +176,10 @@ class Coordinator:
                 link.close()
 
     def _refuse(self, link: Link, text: str) -> None:
+        self._greeted.pop(link, None)
+        link.on_end = lambda: None
         link.send(wire.encode({"refused": text}))
-        self._dismiss(link)
+        link.close_when_sent()
 
     def _object(self, hello: dict[str, Any]) -> str | None:
         """Return why a process may not join, or None if it may."""

@@ -7,7 +7,6 @@ import os
 import selectors
 import socket
 from collections.abc import Callable
-from typing import Any
 
 from weft.base.joining.wire import MOST_LINE
 
@@ -18,15 +17,16 @@ class Reactor:
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()
 
-    def watch(self, file: Any, ready: Callable[[], None], writes: bool = False) -> None:
-        """Call `ready` when the file can be read, and with `writes` also when it can be written."""
-        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if writes else 0)
+    def watch(self, file: int, ready: Callable[[], None], events: int = selectors.EVENT_READ) -> None:
+        """Call `ready` when the file can be read, or written as `events` says; 0 stops watching it."""
+        if not events:
+            return self.forget(file)
         try:
             self._selector.modify(file, events, ready)
         except KeyError:
             self._selector.register(file, events, ready)
 
-    def forget(self, file: Any) -> None:
+    def forget(self, file: int) -> None:
         """Stop watching a file."""
         with contextlib.suppress(KeyError, ValueError):
             self._selector.unregister(file)
@@ -44,17 +44,21 @@ class Reactor:
 class Link:
     """Connection whose lines are passed to `on_line`, without their ends, and whose end calls `on_end` once.
 
-    Both may be replaced. What is sent never blocks: it waits in memory until the peer reads.
+    Both may be replaced. What is sent never blocks: it waits in memory until the peer reads. The connection is a
+    socket, or two open files for reading and writing; they are closed with the link.
     """
 
-    def __init__(self, reactor: Reactor, connection: socket.socket) -> None:
+    def __init__(self, reactor: Reactor, source: socket.socket | int, target: int | None = None) -> None:
         self.on_line: Callable[[bytes], None] = lambda line: None
         self.on_end: Callable[[], None] = lambda: None
         self.is_open = True
-        self._reactor, self._connection = reactor, connection
-        self._read, self._unsent = b"", b""
-        connection.setblocking(False)
-        reactor.watch(connection, self._handle)
+        self._reactor = reactor
+        self._source = source if isinstance(source, int) else source.detach()
+        self._target = self._source if target is None else target
+        self._read, self._unsent, self._closes_when_sent = b"", b"", False
+        for file in {self._source, self._target}:
+            os.set_blocking(file, False)
+        reactor.watch(self._source, self._receive)
 
     def send(self, data: bytes) -> None:
         """Send bytes, now or when the peer reads."""
@@ -62,28 +66,46 @@ class Link:
             self._unsent += data
             self._flush()
 
+    def close_when_sent(self) -> None:
+        """Close the connection when the peer has read everything, without calling `on_end`."""
+        self._closes_when_sent = True
+        self.on_line = lambda line: None
+        if self.is_open:
+            self._flush()
+
     def close(self) -> None:
         """Close the connection without calling `on_end`."""
         if self.is_open:
             self.is_open = False
-            self._reactor.forget(self._connection)
-            self._connection.close()
+            for file in {self._source, self._target}:
+                self._reactor.forget(file)
+                os.close(file)
 
     def _flush(self) -> None:
         try:
             while self._unsent:
-                self._unsent = self._unsent[self._connection.send(self._unsent) :]
+                self._unsent = self._unsent[os.write(self._target, self._unsent) :]
         except BlockingIOError:
             pass
         except OSError:
             self._unsent = b""  # the end is found by reading
-        self._reactor.watch(self._connection, self._handle, writes=bool(self._unsent))
+        if self._closes_when_sent and not self._unsent:
+            return self.close()
+        writes = selectors.EVENT_WRITE if self._unsent else 0
+        if self._source == self._target:
+            self._reactor.watch(self._source, self._handle, selectors.EVENT_READ | writes)
+        else:
+            self._reactor.watch(self._target, self._flush, writes)
 
     def _handle(self) -> None:
         if self._unsent:
             self._flush()
+        if self.is_open:
+            self._receive()
+
+    def _receive(self) -> None:
         try:
-            data = self._connection.recv(1 << 16)
+            data = os.read(self._source, 1 << 16)
         except BlockingIOError:
             return
         except OSError:
