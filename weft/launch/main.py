@@ -19,11 +19,11 @@ from weft.launch.output import Output, say
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Start the processes that the command line asks for, wait for them, and return the exit code."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    if given == ["--agent"]:
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if words == ["--agent"]:
         reactor = Reactor()
         return Agent(reactor, Link(reactor, 0, 1), None).run()
-    options = parse(given)
+    options = parse(words)
     is_one_host = not options.hosts and options.nodes == 1
     if options.launcher in ("mpiexec", "srun") or (options.launcher == "auto" and is_one_host and by_mpi.is_open_mpi()):
         return by_mpi.run(options)

@@ -23,6 +23,7 @@ from weft.launch.output import Output, say
 # Seconds between heartbeats, and of silence after which a host counts as lost.
 BEAT, LOST = 2.0, 20.0
 OnLine = Callable[[int, str, bytes], None]
+OnPmi = Callable[[int, str], None]
 # Variables of the first host that describe it, or its user there, and not the job.
 OF_HOST = ("HOME", "HOSTNAME", "SHELL", "USER", "LOGNAME", "MAIL", "TERM", "PWD", "OLDPWD", "SHLVL", "TMPDIR", "_")
 OF_HOST_PREFIXES = ("SSH_", "XDG_", "DISPLAY", "DBUS_", "SLURM_", "PMI")
@@ -59,6 +60,10 @@ class Node(Protocol):
         """Kill all processes, or those that are stopped."""
         ...
 
+    def answer_pmi(self, rank: int, line: str) -> None:
+        """Send a line of PMI to a process of this host."""
+        ...
+
     def end(self, code: int) -> None:
         """End what represents the host, whose launcher ends with this code."""
         ...
@@ -67,9 +72,9 @@ class Node(Protocol):
 class LocalNode:
     """Host of this launcher itself."""
 
-    def __init__(self, reactor: Reactor, on_line: OnLine, reads_input: bool = True) -> None:
+    def __init__(self, reactor: Reactor, on_line: OnLine, on_pmi: OnPmi, reads_input: bool = True) -> None:
         self.name = "this host"
-        self._children = Children(reactor, on_line)
+        self._children = Children(reactor, on_line, on_pmi)
         self._reads_input = reads_input
         self._directory: pathlib.Path | None = None
 
@@ -92,6 +97,9 @@ class LocalNode:
     def kill(self, only_stopped: bool = False) -> None:
         self._children.kill(only_stopped)
 
+    def answer_pmi(self, rank: int, line: str) -> None:
+        self._children.answer_pmi(rank, line)
+
     def end(self, code: int) -> None:
         self._children.kill()
         if self._directory is not None:
@@ -101,8 +109,8 @@ class LocalNode:
 class RemoteNode:
     """Host behind an agent."""
 
-    def __init__(self, name: str, link: Link, on_line: OnLine) -> None:
-        self.name, self._link, self._on_line = name, link, on_line
+    def __init__(self, name: str, link: Link, on_line: OnLine, on_pmi: OnPmi) -> None:
+        self.name, self._link, self._on_line, self._on_pmi = name, link, on_line, on_pmi
         self._running: set[int] = set()
         self._exits: list[Exit] = []
         self._heard = self._beat = time.monotonic()
@@ -131,6 +139,9 @@ class RemoteNode:
     def kill(self, only_stopped: bool = False) -> None:
         self._link.send(encode({"kill": only_stopped}))
 
+    def answer_pmi(self, rank: int, line: str) -> None:
+        self._link.send(encode({"pmi": [rank, line]}))
+
     def end(self, code: int) -> None:
         self._link.send(encode({"end": code}))
 
@@ -148,6 +159,8 @@ class RemoteNode:
                 case "exit":
                     self._running.discard(value[0])
                     self._exits.append(Exit(*value))
+                case "pmi":
+                    self._on_pmi(*value)
                 case "signal":
                     self.received_signal = value
 
@@ -165,7 +178,8 @@ class Agent:
 
     def __init__(self, reactor: Reactor, link: Link, output: Output | None) -> None:
         self._reactor, self._link, self._output = reactor, link, output
-        self._node = LocalNode(reactor, self._pass, reads_input=False)
+        on_pmi = lambda rank, line: self._send({"pmi": [rank, line]})
+        self._node = LocalNode(reactor, self._pass, on_pmi, reads_input=False)
         self._heard = self._beat = time.monotonic()
         self._code: int | None = None
         self._received: list[int] = []
@@ -215,6 +229,8 @@ class Agent:
                     self._node.signal(value)
                 case "kill":
                     self._node.kill(value)
+                case "pmi":
+                    self._node.answer_pmi(*value)
                 case "end":
                     self._code = value
                 case "refused":

@@ -119,13 +119,13 @@ def parser() -> argparse.ArgumentParser:
 
 def parse(arguments: Sequence[str] | None = None) -> Options:
     """Parse the command line; end the program with a message if it is wrong."""
-    made = parser()
-    got = made.parse_args(arguments)
+    result = parser()
+    got = result.parse_args(arguments)
     try:
         hosts = _hosts(got)
         rendezvous = None if got.rdzv is None else parse_address(got.rdzv, DEFAULT_PORT)
     except (ValueError, OSError) as error:
-        made.error(str(error))
+        result.error(str(error))
     rules = [
         (got.processes >= 1, "-n must be at least 1"),
         (got.nnodes >= 1, "--nnodes must be at least 1"),
@@ -137,7 +137,7 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
     ]
     for holds, message in rules:
         if not holds:
-            made.error(message)
+            result.error(message)
     return Options(
         processes=got.processes,
         devices=got.devices,

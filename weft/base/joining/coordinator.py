@@ -56,7 +56,7 @@ class Coordinator:
         self._reactor = reactor or Reactor()
         self._listener = listener
         self._greeted: dict[Link, float] = {}  # connections that have not introduced themselves, and their deadlines
-        self._pmi = PmiServer(size)
+        self.pmi = PmiServer(size)
         self._pmi_links: dict[int, Link] = {}
         self._pmi_lost: set[int] = set()
         self._seconds, self._deadline = 0.0, float("inf")
@@ -99,7 +99,7 @@ class Coordinator:
         """Forget all processes, and collect those of another start, which know another token."""
         self.hang_up()
         self.token, self.failure = token, None
-        self.members, self._pmi, self._pmi_links, self._pmi_lost = {}, PmiServer(self.size), {}, set()
+        self.members, self.pmi, self._pmi_links, self._pmi_lost = {}, PmiServer(self.size), {}, set()
         self._deadline = float("inf")
 
     def dismiss_all(self, seconds: float = 0.0) -> None:
@@ -108,9 +108,9 @@ class Coordinator:
         Wait this long for the other processes to ask before.
         """
         until = time.monotonic() + seconds
-        while {*self._pmi_links} - {0} - self._pmi.finalized - self._pmi_lost and time.monotonic() < until:
+        while {*self._pmi_links} - {0} - self.pmi.finalized - self._pmi_lost and time.monotonic() < until:
             time.sleep(0.01)
-        for rank in self._pmi_links.keys() - self._pmi.finalized - self._pmi_lost:
+        for rank in self._pmi_links.keys() - self.pmi.finalized - self._pmi_lost:
             self._pmi_links[rank].send(f"{FINALIZED}\n".encode())
 
     @property
@@ -209,7 +209,7 @@ class Coordinator:
         if self.has_gathered and self.failure is None:
             mapping = wire.process_mapping([self.members[r].host for r in range(self.size)])
             if len(mapping) < LONGEST_VALUE:
-                self._pmi.values["PMI_process_mapping"] = mapping
+                self.pmi.values["PMI_process_mapping"] = mapping
             self._tell({"go": True})
 
     def _hear(self, rank: int, line: bytes) -> None:
@@ -264,6 +264,6 @@ class Coordinator:
         link.on_end = lambda: self._pmi_lost.add(rank)
 
     def _answer_pmi(self, rank: int, line: bytes) -> None:
-        for other, reply in self._pmi.handle(rank, line.decode(errors="replace")):
+        for other, reply in self.pmi.handle(rank, line.decode(errors="replace")):
             if other in self._pmi_links:
                 self._pmi_links[other].send(f"{reply}\n".encode())
