@@ -94,7 +94,7 @@ class Child:
             return self.process.poll() is not None
         return os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None
 
-    def is_stopped(self) -> bool:
+    def stands_still(self) -> bool:
         """Return whether the process is stopped by a signal, where the system tells."""
         try:
             with open(f"/proc/{self.process.pid}/stat", encoding="ascii", errors="replace") as file:
@@ -183,7 +183,7 @@ class Children:
     def kill(self, only_stopped: bool = False) -> None:
         """Kill all processes, or those that are stopped."""
         for child in self.running.values():
-            if not only_stopped or child.is_stopped():
+            if not only_stopped or child.stands_still():
                 child.kill()
 
 
