@@ -168,3 +168,37 @@ def test_the_state_of_a_transformer_is_stored_split_where_its_batch_is_large() -
     assert x == P("x")
     large = [spec for own in momentum for name, spec in own.items() if name != "norm"]
     assert all("x" in spec for spec in large)
+
+
+def gradient_step(params: Any, x: Any) -> Any:
+    def loss(params: Any) -> Any:
+        h = x
+        for layer in params:
+            h = h + np.maximum(h @ layer["up"], 0) @ layer["down"]
+        return (h * h).mean()
+
+    return weft.tree.map(lambda p, g: p - 0.1 * g, params, weft.grad(loss)(params))
+
+
+def residual_blocks(batch: int) -> Any:
+    layer = {"up": Struct((2048, 8192), onp.float32), "down": Struct((8192, 2048), onp.float32)}
+    return [layer] * 2, Struct((batch, 2048), onp.float32)
+
+
+def test_tensor_parallelism_is_found_on_many_devices() -> None:
+    """The hidden dimension of both weights of a block is split over one axis, and their estimates are compared."""
+    mesh = AbstractMesh((8, 8), ("d", "t"))
+    result = search(gradient_step, *residual_blocks(512), mesh=mesh, donate_argnums=0, time=20)
+    tensor, fsdp = (result.starts[f"FSDP over d, {role} over t"] for role in ("tensor parallel", "FSDP"))
+    assert result.cost < tensor < fsdp
+    for layer in result.specs[0]:
+        hidden = [{*(e if type(e) is tuple else (e,))} for e in ((*layer["up"], None)[1], layer["down"][0])]
+        assert (hidden[0] & hidden[1]) - {None}
+
+
+@pytest.mark.parametrize("memory", ["60MB", "22MB", "16MB"])
+def test_fits_says_what_the_plan_says(memory: str) -> None:
+    mesh = AbstractMesh((8, 8), ("d", "t"))
+    result = search(gradient_step, *residual_blocks(512), mesh=mesh, donate_argnums=0, time=5, memory=memory)
+    assert result.fits == (result.plan.peak_memory <= float(memory[:-2]) * 1e6)
+    assert ("needs more than" in repr(result)) == (not result.fits)

@@ -114,3 +114,23 @@ def test_errors(mesh: Any) -> None:
     for options, x, what in wrong:
         with pytest.raises(ArgumentError, match=what):
             weft.jit(weft.shard_map(same, **options))(x)
+
+
+def test_types_say_their_state_along_manual_axes() -> None:
+    seen = []
+
+    def body(x: Any, w: Any) -> Any:
+        y = lax.pcast(x, "x", to="unreduced")
+        seen.extend(weft.typeof(v).manual_axis_type for v in (x, w, y, lax.psum(x, "x")))
+        return x * w
+
+    weft.shard_map(body, in_specs=(P("x"), R), out_specs=P("x"))(weft.device_put(A, P("x")), weft.device_put(W[:2], R))
+    states = [(s.varying, s.reduced, s.unreduced) for s in seen]
+    along, nowhere = frozenset({"x"}), frozenset()
+    assert states == [
+        (along, nowhere, nowhere),
+        (nowhere, along, nowhere),
+        (nowhere, nowhere, along),
+        (nowhere, nowhere, nowhere),
+    ]
+    assert weft.typeof(weft.device_put(A, P("x"))).manual_axis_type == weft.typeof(A).manual_axis_type

@@ -199,9 +199,11 @@ class ArrayType(Type, metaclass=_Interned):
     # -- placement ---------------------------------------------------------------------------------------------------
 
     @property
-    def mat(self) -> ManualAxisType:
+    def manual_axis_type(self) -> ManualAxisType:
         """State along manual axes, under JAX's name."""
         return self.manual
+
+    mat = manual_axis_type
 
     @property
     def vma(self) -> frozenset[Any]:

@@ -229,10 +229,13 @@ class Staged:
                 )
         return spec_dims(sharding.spec, aval.ndim)
 
-    def partition_for(self, in_dims: Sequence[Any], out_dims: Sequence[Any]) -> PartitionedJaxpr:
-        """Partition the function for arguments and results with these axes."""
+    def partition_for(
+        self, in_dims: Sequence[Any], out_dims: Sequence[Any], quick: bool = False
+    ) -> PartitionedJaxpr:
+        """Partition the function for arguments and results with these axes; if `quick`, by one attempt."""
         stored, outs = find_stored_arguments(self.whole, in_dims, out_dims, self.donated)
-        return partition(self.jaxpr, self.sizes, in_dims, outs, stored, self.names, options=get_compile_options())
+        options = get_compile_options()
+        return partition(self.jaxpr, self.sizes, in_dims, outs, stored, self.names, options=options, quick=quick)
 
     def as_sharding(self, dims: Any) -> NamedSharding:
         """Return the sharding that splits each dimension over these axes."""

@@ -18,7 +18,10 @@ from typing import Any
 
 from weft.api.contract import parse_bytes
 from weft.base import tree
+from weft.base.memo import cached_property
 from weft.base.text import bytes_text
+from weft.compiler.partition.partition import PartitionedJaxpr
+from weft.compiler.partition.propagate import Propagation
 from weft.ir.jaxpr import Jaxpr, Var
 from weft.ir.types import ArrayType
 from weft.plan import Plan, Staged, communication_seconds, estimate, local_bytes
@@ -31,7 +34,7 @@ Choice = tuple[int | None, ...]
 Candidate = tuple[Choice, ...]
 Cost = tuple[float, float]
 
-MOST_STARTS, MOST_SHOWN = 4, 6
+MOST_STARTS, MOST_SHOWN, MOST_CORRECTIONS = 4, 6, 2
 # Least relative gain of a change: fewer splits are preferred to equally good ones.
 GAIN = 1e-4
 
@@ -39,8 +42,8 @@ GAIN = 1e-4
 @dataclass(frozen=True)
 class Found:
     """Result of a search: `specs` in the tree of the arguments, the plan for them, the number of candidates and the
-    seconds they took, and the costs of the result and of each initial pattern: bytes of memory that a device lacks, and
-    seconds of a run, both before fusion."""
+    seconds they took, the bytes of memory that a device may use, and the costs of the result and of each initial
+    pattern: bytes of memory that a device lacks, and seconds of a run, both estimated before fusion."""
 
     specs: Any
     plan: Plan
@@ -48,11 +51,12 @@ class Found:
     seconds: float
     cost: Cost
     starts: dict[str, Cost]
+    memory: float
 
     @property
     def fits(self) -> bool:
-        """True if the memory of a device suffices, by the estimate of the search."""
-        return not self.cost[0]
+        """True if the memory of a device suffices for the plan."""
+        return self.plan.peak_memory <= self.memory
 
     @property
     def in_shardings(self) -> Any:
@@ -73,7 +77,8 @@ class Found:
         return found
 
     def __repr__(self) -> str:
-        lines = [f"# {self.tried} plans in {self.seconds:.1f} s; found: {cost_text(self.cost)}"]
+        short = "" if self.fits else f", which needs more than {bytes_text(self.memory)} a device"
+        lines = [f"# {self.tried} plans in {self.seconds:.1f} s; found: {cost_text(self.cost)}{short}"]
         best = sorted(self.starts.items(), key=lambda pair: pair[1])[:MOST_SHOWN]
         lines += [f"# {name}: {cost_text(cost)}" for name, cost in best]
         lines += [f"#   {name}: {spec}" for name, spec in self.constraints().items()]
@@ -104,14 +109,11 @@ def search(
     limit = described.memory if memory is None else parse_bytes("memory", memory)
     staged = Staged(fun, shapes, mesh, donate_argnums)
     space = Space(staged, described, limit, started + time)
-    best, starts = space.run()
-    dims = space.dims(best)
-    split = staged.partition_for(dims, [None] * len(staged.jaxpr.outvars))
-    specs = [make_spec(d) for d in dims[staged.constants :]]
-    result = staged.plan(split, described, started)
+    result, best, starts = space.fitting_plan()
+    specs = [make_spec(d) for d in space.dims(best)[staged.constants :]]
     in_tree = tree.structure(tuple(shapes))
     found = tree.unflatten(in_tree, specs)
-    return Found(found, result, space.tried, clock.perf_counter() - started, space.cost(best), starts)
+    return Found(found, result, space.tried, clock.perf_counter() - started, space.cost(best), starts, limit)
 
 
 class Space:
@@ -119,6 +121,8 @@ class Space:
 
     def __init__(self, staged: Staged, machine: Machine, limit: float, end: float) -> None:
         self.staged, self.machine, self.limit, self.end = staged, machine, limit, end
+        # Peak memory of plans by that of live values before fusion, as far as one has been planned.
+        self.fused = 1.0
         self.types = staged.in_types
         # The largest axis first: its choices matter most.
         self.axes = sorted(staged.sizes, key=lambda a: -staged.sizes[a])
@@ -165,13 +169,19 @@ class Space:
                     yield other
 
     def starts(self) -> Iterator[tuple[str, Candidate]]:
-        """Yield the initial patterns, which give each axis a role."""
-        for roles in itertools.product(ROLES, repeat=len(self.axes)):
+        """Yield the initial patterns, which give each axis a role. Tensor parallelism is combined with what splits data."""
+        for roles in itertools.product((*ROLES, TENSOR), repeat=len(self.axes)):
+            if TENSOR in roles and not set(roles) <= {TENSOR, "data parallel", "FSDP"}:
+                continue
+            if roles.count(TENSOR) > 1:
+                continue
             candidate = []
             for i in range(len(self.types)):
                 choice: Choice = (None,) * len(self.axes)
-                for k, role in enumerate(roles):
-                    for dim in self.split_candidates(i, role):
+                for k, role in sorted(enumerate(roles), key=lambda pair: pair[1] != TENSOR):
+                    if role == TENSOR:
+                        choice = self.split_once(k, self.tensor_parallel[k].get(i))
+                    for dim in sorted(self.split_candidates(i, role), key=lambda d: d in choice):
                         other = (*choice[:k], dim, *choice[k + 1 :])
                         if self.is_even(i, other):
                             choice = other
@@ -182,7 +192,7 @@ class Space:
 
     def split_candidates(self, i: int, role: str) -> list[int]:
         """Return the dimensions of an argument that a role may split, the best first."""
-        if i < self.staged.constants or role == "copies":
+        if i < self.staged.constants or role in ("copies", TENSOR):
             return []
         count = rank(self.types[i])
         if not self.is_state[i]:
@@ -200,17 +210,41 @@ class Space:
         """Return the bytes of memory that a device lacks, and the seconds of a run."""
         found = self.known.get(candidate)
         if found is None:
-            split = self.staged.partition_for(self.dims(candidate), [None] * len(self.staged.jaxpr.outvars))
+            split = self.partition(candidate, quick=True)
             seconds = estimate(split.jaxpr, self.machine)[0] + communication_seconds(split.communication, self.machine)
-            lacking = max(0.0, live_bytes(split.jaxpr, self.staged.donated) - self.limit)
-            found = self.known[candidate] = (lacking, seconds)
-        return found
+            found = self.known[candidate] = (live_bytes(split.jaxpr, self.staged.donated), seconds)
+        return max(0.0, found[0] * self.fused - self.limit), found[1]
+
+    def partition(self, candidate: Candidate, quick: bool = False) -> PartitionedJaxpr:
+        """Partition the function as a candidate says."""
+        return self.staged.partition_for(self.dims(candidate), [None] * len(self.staged.jaxpr.outvars), quick)
+
+    def plan(self, candidate: Candidate) -> Plan:
+        """Plan a candidate, and correct the estimates of memory by what it needs after fusion."""
+        result = self.staged.plan(self.partition(candidate), self.machine, clock.perf_counter())
+        self.cost(candidate)
+        self.fused = result.peak_memory / max(self.known[candidate][0], 1.0)
+        return result
 
     # -- descent ---------------------------------------------------------------------------------------------------
 
-    def run(self) -> tuple[Candidate, dict[str, Cost]]:
-        """Search the best candidate; also return the costs of the patterns. The time limit only applies once a
-        candidate fits into memory, unless no pattern does."""
+    def fitting_plan(self) -> tuple[Plan, Candidate, dict[str, Cost]]:
+        """Search, and plan what is found; if the estimate of memory was wrong about whether it fits, search again with
+        the estimates that follow from the plan. Also return the costs of the patterns."""
+        best, starts = self.run()
+        for _ in range(MOST_CORRECTIONS):
+            estimated = not self.cost(best)[0]
+            result = self.plan(best)
+            if estimated == (result.peak_memory <= self.limit):
+                break
+            best, starts = self.run(best)
+        else:
+            result = self.plan(best)
+        return result, best, starts
+
+    def run(self, known: Candidate | None = None) -> tuple[Candidate, dict[str, Cost]]:
+        """Search the best candidate, a known one included; also return the costs of the patterns. The time limit only
+        applies once a candidate fits into memory, unless no pattern does."""
         costs: dict[str, tuple[Cost, Candidate]] = {}
         fits = False
         for name, candidate in self.starts():
@@ -219,6 +253,8 @@ class Space:
             if fits and self.out_of_time():
                 break
         ordered: list[Candidate] = []
+        if known is not None:
+            costs["found before"] = (self.cost(known), known)
         for _, candidate in sorted(costs.values(), key=lambda pair: pair[0]):
             if candidate not in ordered:
                 ordered.append(candidate)
@@ -227,8 +263,68 @@ class Space:
             groups = self.groups(level)
             # Single arguments are only changed in the best candidate: there are many, and few changes help.
             for start in [best, *(ordered[:MOST_STARTS] if level < 2 else [])]:
-                best = min(best, self.descend(start, groups), key=self.cost)
+                linked = self.descend_linked(start) if level == 0 else start
+                best = min(best, self.descend(linked, groups), key=self.cost)
         return best, {name: cost for name, (cost, _) in costs.items()}
+
+    @cached_property
+    def links(self) -> list[tuple[int, dict[int, int]]]:
+        """Arguments whose dimensions an axis splits together so that operations need no gathers, as the weights of a
+        layer in tensor parallelism: the index of the axis, and the dimension of each argument. Each follows by
+        propagation from one dimension of the arguments of one name."""
+        found: dict[Any, tuple[int, dict[int, int]]] = {}
+        for group in self.groups(1):
+            if not self.is_state[group[0]]:
+                continue
+            for k, axis in enumerate(self.axes):
+                for dim in range(rank(self.types[group[0]])):
+                    dims = self.propagate(axis, dict.fromkeys(group, dim))
+                    own = {i: d for i, d in dims.items() if self.is_even(i, self.split_once(k, d))}
+                    if set(group) <= set(own):
+                        found.setdefault((k, *sorted(own.items())), (k, own))
+        return [*found.values()]
+
+    @cached_property
+    def tensor_parallel(self) -> list[dict[int, int]]:
+        """Dimension of each argument that each axis splits in tensor parallelism: the smallest sets of `links`, which
+        split what only one layer computes with, that do not overlap."""
+        found: list[dict[int, int]] = [{} for _ in self.axes]
+        for k, own in sorted(self.links, key=lambda link: len(link[1])):
+            if not set(own) & set(found[k]):
+                found[k].update(own)
+        return found
+
+    def split_once(self, k: int, dim: int | None) -> Choice:
+        """Return the choice in which only axis `k` splits a dimension."""
+        return tuple(dim if j == k else None for j in range(len(self.axes)))
+
+    def propagate(self, axis: Any, seeds: dict[int, int]) -> dict[int, int]:
+        """Return the dimensions of state that an axis splits if it splits those of `seeds`, and no data."""
+        shardings = Propagation(self.staged.jaxpr, {axis: self.staged.sizes[axis]})
+        for i, v in enumerate(self.staged.jaxpr.invars):
+            if i in seeds or not self.is_state[i]:
+                own = [(axis,) if d == seeds.get(i) else () for d in range(rank(v.aval))]
+                shardings.fix(v, tuple(own))
+        shardings.run()
+        found = [(i, shardings[v]) for i, v in enumerate(self.staged.jaxpr.invars)]
+        return {i: dims.index((axis,)) for i, dims in found if (axis,) in dims}
+
+    def descend_linked(self, candidate: Candidate) -> Candidate:
+        """Improve a candidate by changes of all arguments that an axis splits together; data that it splits is left as
+        it is, or not split over it."""
+        best = candidate
+        for k, own in self.links:
+            for splits_data in (True, False):
+                if self.out_of_time():
+                    return best
+                other = []
+                for i, choice in enumerate(best):
+                    keeps = splits_data or self.is_state[i]
+                    dim = own.get(i, choice[k] if keeps else None)
+                    changed = (*choice[:k], dim, *choice[k + 1 :])
+                    other.append(changed if self.is_even(i, changed) else choice)
+                best = min(best, tuple(other), key=self.cost)
+        return best
 
     def groups(self, level: int) -> list[list[int]]:
         """Group the arguments that are decided together, those with the most bytes first. At level 0 a group has an
@@ -259,6 +355,7 @@ class Space:
 
 
 ROLES = ("copies", "data parallel", "FSDP", "columns", "rows")
+TENSOR = "tensor parallel"
 
 
 def rank(aval: Any) -> int:

@@ -52,6 +52,7 @@ def partition(
     names: Sequence[str] = (),
     evenly: bool = False,
     options: CompileOptions = DEFAULT,
+    quick: bool = False,
 ) -> PartitionedJaxpr:
     """Partition a jaxpr without calls over a mesh.
 
@@ -72,6 +73,7 @@ def partition(
         names: names of the arguments, for explanations.
         evenly: whether shardings that propagation chooses for arguments and results must be even.
         options: the options of the compiler; shards have no padding if all elements are checked.
+        quick: whether to return the program of the first attempt.
     """
 
     def attempt(stored: Sequence[bool], stays: bool = False, found: Mapping[Var, Dims] | None = None) -> Attempt:
@@ -79,6 +81,8 @@ def partition(
         return Attempt(shardings, out_dims, names, evenly, options, stays)
 
     best = attempt(stored)
+    if quick:
+        return best.result
     for other in data_roles(in_dims, stored, names):
         best = min(best, attempt(other), key=Attempt.seconds)
     flags = best.shardings.storage_flags()
