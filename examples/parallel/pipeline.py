@@ -1,4 +1,4 @@
-"""Pipeline: layers on different devices, and microbatches that go through them, by three schedules."""
+"""Pipeline: layers on different devices, and microbatches that go through them, by four schedules."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def stage(layer, x):
 def main(short: bool = False) -> None:
     steps = 3 if short else 100
     devices = mesh(stage=4, data=2)
-    for schedule, layers in (("gpipe", 4), ("interleaved", 8), ("1f1b", 4)):
+    for schedule, layers in (("gpipe", 4), ("interleaved", 8), ("1f1b", 4), ("zero_bubble", 4)):
         params = mlp_params(layers=layers)
         expected = train(weft.jit(sgd(mlp_loss)), params, mlp_batches(steps))
         loss = parallel.pipeline(

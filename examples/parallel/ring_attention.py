@@ -1,4 +1,4 @@
-"""Ring attention: every device has a part of each sequence, and keys and values go round."""
+"""Ring attention: every device has a part of each sequence, and keys and values go round, in two layouts."""
 
 from __future__ import annotations
 
@@ -18,13 +18,22 @@ def main(short: bool = False) -> None:
     expected = train(weft.jit(sgd(transformer_loss)), transformer_params(), transformer_batches(steps))
 
     heads = P(None, None, "sequence")
-    ring = functools.partial(parallel.ring_attention, axis_name="sequence", causal=True)
-    attend = weft.shard_map(lambda q, k, v: ring(q, k, v), mesh=devices, in_specs=heads, out_specs=heads)
-    step = weft.jit(sgd(functools.partial(transformer_loss, attend=attend)))
+
+    def attend(q, k, v, layout):
+        ring = lambda *parts: parallel.ring_attention(*parts, "sequence", causal=True, layout=layout)
+        mapped = weft.shard_map(ring, mesh=devices, in_specs=heads, out_specs=heads)
+        if layout == "contiguous":
+            return mapped(q, k, v)
+        # Here only attention has the order in which all devices have the same work; a model may keep it throughout.
+        ordered = [parallel.zigzag(x, 8, 2) for x in (q, k, v)]
+        return parallel.zigzag_inverse(mapped(*ordered), 8, 2)
+
     params = weft.device_put(transformer_params(), parallel.replicated(transformer_params(), devices))
     put = lambda batch: weft.device_put(batch, NamedSharding(devices, P(None, "sequence")))
-    losses = train(step, params, transformer_batches(steps), put)
-    report("ring attention", losses, expected, step, params, *put(next(transformer_batches(1))))
+    for layout in ("contiguous", "zigzag"):
+        step = weft.jit(sgd(functools.partial(transformer_loss, attend=functools.partial(attend, layout=layout))))
+        losses = train(step, params, transformer_batches(steps), put)
+        report(f"ring attention, {layout}", losses, expected, step, params, *put(next(transformer_batches(1))))
 
 
 if __name__ == "__main__":

@@ -110,19 +110,26 @@ def attention(q: Any, k: Any, v: Any) -> Any:
     return wnp.einsum("bhqk,bhkf->bhqf", weft.nn.softmax(wnp.where(allowed, scores, -1e9), -1), v)
 
 
+def cross_entropy(logits: Any, labels: Any) -> Any:
+    return -(weft.nn.log_softmax(logits, -1) * weft.nn.one_hot(labels, VOCABULARY)).sum(-1)
+
+
 def transformer_loss(
-    params: Any, tokens: Any, attend: Callable[..., Any] = attention, between: Callable[[Any], Any] = lambda x: x
+    params: Any,
+    tokens: Any,
+    attend: Callable[..., Any] = attention,
+    between: Callable[[Any], Any] = lambda x: x,
+    losses: Callable[..., Any] = cross_entropy,
 ) -> Any:
     """Return the loss of predicting each token from those before. `between` is applied to the residual stream between
-    blocks."""
+    blocks, `losses` to logits and labels."""
     x = between(params["embed"][tokens])
     for layer in params["layers"]:
         q, k, v = (wnp.einsum("btd,dhf->bhtf", normed(x), layer[name]) for name in ("query", "key", "value"))
         x = between(x + wnp.einsum("bhtf,hfd->btd", attend(q, k, v), layer["out"]))
         x = between(x + wnp.maximum(normed(x) @ layer["up"], 0) @ layer["down"])
     logits = normed(x) @ params["embed"].T
-    chosen = weft.nn.one_hot(wnp.roll(tokens, -1, 1), VOCABULARY)
-    return -(weft.nn.log_softmax(logits, -1) * chosen).sum(-1)[:, :-1].mean()
+    return losses(logits, wnp.roll(tokens, -1, 1))[:, :-1].mean()
 
 
 def transformer_batches(steps: int) -> Iterator[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import operator
 import pathlib
 from types import ModuleType
 from typing import Any
@@ -14,6 +15,7 @@ import weft
 import weft.numpy as np
 from weft import parallel
 from weft.errors import ArgumentError
+from weft.parallel.zero_bubble import FORWARD, IDLE, INPUT, PARAMETERS, make_timetable
 from weft.sharding import AbstractMesh, AxisType, Mesh, PartitionSpec as P
 
 EXAMPLES = pathlib.Path(__file__).resolve().parents[2] / "examples" / "parallel"
@@ -69,8 +71,8 @@ def test_rules_must_match_once() -> None:
         parallel.tensor_parallel(params, mesh, {"up": P(None, None, "model")})
 
 
-@pytest.mark.parametrize("causal", [False, True])
-def test_ring_attention_and_its_derivative(causal: bool) -> None:
+@pytest.mark.parametrize("causal, layout", [(False, "contiguous"), (True, "contiguous"), (True, "zigzag")])
+def test_ring_attention_and_its_derivative(causal: bool, layout: str) -> None:
     mesh = weft.make_mesh((4,), ("s",), (AxisType.Auto,), devices=weft.devices()[:4])
     q, k, v = draw(2, 16, 8), draw(2, 16, 8), draw(2, 16, 4)
 
@@ -81,15 +83,113 @@ def test_ring_attention_and_its_derivative(causal: bool) -> None:
         return weft.nn.softmax(np.where(allowed, scores, -np.inf), -1) @ v
 
     spec = P(None, "s")
-    ring = weft.shard_map(
-        lambda q, k, v: parallel.ring_attention(q, k, v, "s", causal), mesh=mesh, in_specs=spec, out_specs=spec
-    )
+
+    def ring(q: Any, k: Any, v: Any) -> Any:
+        body = lambda q, k, v: parallel.ring_attention(q, k, v, "s", causal, layout=layout)
+        mapped = weft.shard_map(body, mesh=mesh, in_specs=spec, out_specs=spec)
+        if layout == "contiguous":
+            return mapped(q, k, v)
+        return parallel.zigzag_inverse(mapped(*(parallel.zigzag(x, 4) for x in (q, k, v))), 4)
+
     results = [
         weft.jit(weft.value_and_grad(lambda q, k, v, f=f: (f(q, k, v) ** 2).sum(), (0, 1, 2)))(q, k, v)
         for f in (ring, whole)
     ]
     for a, b in zip(*map(weft.tree.leaves, results), strict=True):
         onp.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+def test_zigzag_computes_half_of_what_a_causal_ring_computes() -> None:
+    mesh, spec = AbstractMesh((8,), ("s",)), P(None, "s")
+
+    def flops(layout: str) -> float:
+        body = lambda q: parallel.ring_attention(q, q, q, "s", causal=True, layout=layout)
+        mapped = weft.shard_map(body, mesh=mesh, in_specs=spec, out_specs=spec)
+        found: float = weft.plan(mapped, weft.ShapeDtypeStruct((2, 1024, 32), onp.float32), mesh=mesh).flops
+        return found
+
+    # Own pieces take three blocks of four, those of each of the seven other devices two.
+    assert flops("zigzag") < 0.62 * flops("contiguous")
+    with pytest.raises(ArgumentError, match="must divide the length"):
+        parallel.zigzag(onp.zeros((2, 12)), 4)
+    with pytest.raises(ArgumentError, match="the layout is unknown"):
+        flops("snake")
+
+
+@pytest.mark.parametrize("dtype", [onp.float32, onp.float16])
+def test_cross_entropy_of_split_classes(dtype: Any) -> None:
+    mesh = weft.make_mesh((2, 4), ("d", "t"), (AxisType.Auto,) * 2)
+    logits, labels = (8 * draw(6, 5, 32)).astype(dtype), RANDOM.randint(0, 32, (6, 5)).astype(onp.int32)
+
+    def split(logits: Any, labels: Any) -> Any:
+        body = lambda x, y: parallel.cross_entropy(x, y, "t")
+        specs = (P("d", None, "t"), P("d"))
+        return weft.shard_map(body, mesh=mesh, in_specs=specs, out_specs=P("d"))(logits, labels).mean()
+
+    def whole(logits: Any, labels: Any) -> Any:
+        logs = weft.nn.log_softmax(logits.astype(onp.float32))
+        return -np.take_along_axis(logs, labels[..., None], -1).mean()
+
+    found, expected = (weft.jit(weft.value_and_grad(f))(logits, labels) for f in (split, whole))
+    for a, b in zip(found, expected, strict=True):
+        assert a.dtype == b.dtype
+        onp.testing.assert_allclose(a, b, rtol=1e-5 if dtype == onp.float32 else 1e-2, atol=1e-6)
+    sent = weft.jit(weft.grad(split)).lower(logits, labels).compile().communication
+    assert sent.total_bytes < logits.size * 4 / 2 / 4
+
+
+@pytest.mark.parametrize("size, count", [(1, 3), (2, 2), (2, 7), (4, 4), (4, 16), (8, 8), (8, 24), (3, 1)])
+def test_zero_bubble_timetables(size: int, count: int) -> None:
+    """Every step is done once, after what it needs, on no more than the devices' slots, in about one tick a step."""
+    table = make_timetable(size, count)
+    at = {
+        (step, i, table.rows[tick, i]): tick
+        for tick in range(len(table.steps))
+        for i, step in enumerate(table.steps[tick])
+        if step != IDLE
+    }
+    assert len(at) == 3 * size * count == (table.steps != IDLE).sum()
+    for (step, i, row), tick in at.items():
+        if step == FORWARD and i:
+            assert at[FORWARD, i - 1, row] < tick
+        if step == INPUT:
+            assert at[FORWARD, i, row] < tick and (i == size - 1 or at[INPUT, i + 1, row] < tick)
+        if step == PARAMETERS:
+            assert at[INPUT, i, row] < tick
+    assert table.stored <= size
+    if count >= size:
+        assert len(table.steps) <= 3 * count + size + 1 < 3 * (count + 2 * (size - 1)) + 2 * (size < 3) * 3
+
+
+@pytest.mark.parametrize("remat", [False, True])
+def test_zero_bubble_stores_residuals_of_as_many_microbatches_as_devices(remat: bool) -> None:
+    mesh = weft.make_mesh((4,), ("stage",), (AxisType.Auto,), devices=weft.devices()[:4])
+    layers = {"w": draw(4, 8, 8), "b": draw(4, 8)}
+    x, t = draw(16, 8), draw(16, 8)
+    block = lambda p, x: np.tanh(x @ p["w"] + p["b"]) * x
+    f = parallel.pipeline(block, 8, "zero_bubble", mesh=mesh, loss=squares, remat=remat)
+
+    def whole(layers: Any, x: Any) -> Any:
+        for i in range(4):
+            x = block(weft.tree.map(operator.itemgetter(i), layers), x)
+        return squares(x, t)
+
+    found = weft.jit(weft.value_and_grad(f, (0, 1)))(layers, x, t)
+    expected = weft.jit(weft.value_and_grad(whole, (0, 1)))(layers, x)
+    for a, b in zip(weft.tree.leaves(found), weft.tree.leaves(expected), strict=True):
+        onp.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+    def temporaries(count: int) -> int:
+        f = parallel.pipeline(
+            block, count, "zero_bubble", mesh=AbstractMesh((4,), ("stage",)), loss=squares, remat=remat
+        )
+        rows = weft.ShapeDtypeStruct((4 * count, 8), onp.float32)
+        return weft.plan(
+            weft.grad(f), layers, rows, rows, mesh=AbstractMesh((4,), ("stage",))
+        ).memory.temp_size_in_bytes
+
+    # Batches and their cotangents grow with the microbatches; what each stores of its stages does not.
+    assert temporaries(64) - temporaries(32) < 6 * 32 * 4 * 8 * 4
 
 
 def stage(layer: Any, x: Any) -> Any:
@@ -111,7 +211,7 @@ def stages() -> Mesh:
     return weft.make_mesh((2, 2), ("stage", "data"), (AxisType.Auto,) * 2, devices=weft.devices()[:4])
 
 
-@pytest.mark.parametrize(("schedule", "count"), [("gpipe", 2), ("interleaved", 6), ("1f1b", 2)])
+@pytest.mark.parametrize(("schedule", "count"), [("gpipe", 2), ("interleaved", 6), ("1f1b", 2), ("zero_bubble", 2)])
 def test_schedules_have_the_gradients_of_one_device(schedule: str, count: int, stages: Mesh) -> None:
     layers, x, t = draw(count, 4, 4), draw(16, 4), draw(16, 4)
     f = parallel.pipeline(stage, 4, schedule, mesh=stages, loss=squares, data_axis="data")

@@ -3,7 +3,8 @@
 All devices run the same program: a `scan` over ticks in which each applies its stage to its current microbatch and
 sends the result on by `ppermute`. The backward schedule of "gpipe" and "interleaved" is the transpose of the forward
 one, which `grad` derives. In "1f1b" each tick has a forward and a backward step, so a device stores the inputs of as
-many microbatches as there are stages between it and the end, not of all of them.
+many microbatches as there are stages between it and the end, not of all of them. "zero_bubble" divides backward steps
+into two, so that devices wait for fewer ticks (`zero_bubble.py`).
 """
 
 from __future__ import annotations
@@ -15,9 +16,12 @@ import weft
 import weft.numpy as wnp
 from weft import lax
 from weft.errors import ArgumentError
+from weft.parallel.zero_bubble import run_timetable
 from weft.sharding import PartitionSpec as P
 
-SCHEDULES = ("gpipe", "1f1b", "interleaved")
+SCHEDULES = ("gpipe", "1f1b", "interleaved", "zero_bubble")
+# Schedules whose backward steps begin before the last microbatch is through.
+BY_MICROBATCH = ("1f1b", "zero_bubble")
 
 
 def pipeline(
@@ -40,18 +44,18 @@ def pipeline(
     if there is one); for "interleaved" a multiple of the devices.
 
     Without `loss` it is a function of `(params, x)` that returns what the last stage returns. With `loss` it is one of
-    `(params, x, targets)`, and returns the mean of `loss(y, targets)` of all microbatches; "1f1b" needs it, since there
-    backward steps begin before the last microbatch is through. With `remat` backward steps compute stages again and
-    store only their inputs.
+    `(params, x, targets)`, and returns the mean of `loss(y, targets)` of all microbatches; "1f1b" and "zero_bubble"
+    need it, since there backward steps begin before the last microbatch is through. With `remat` backward steps compute
+    stages again and store only their inputs ("1f1b" always does; "zero_bubble" gains most without).
     """
     if schedule not in SCHEDULES:
         raise ArgumentError(
             "pipeline: the schedule is unknown.", received=repr(schedule), fix=", ".join(map(repr, SCHEDULES))
         )
-    if schedule == "1f1b" and loss is None:
+    if schedule in BY_MICROBATCH and loss is None:
         raise ArgumentError(
-            "pipeline: the schedule '1f1b' needs the loss, since backward steps begin before all outputs are there.",
-            fix="pipeline(stage, microbatches, '1f1b', loss=lambda y, targets: ...)",
+            f"pipeline: the schedule {schedule!r} needs the loss: backward steps begin before all outputs are there.",
+            fix=f"pipeline(stage, microbatches, {schedule!r}, loss=lambda y, targets: ...)",
         )
     size = dict(mesh.shape)[axis]
     if schedule == "interleaved" and microbatches % size:
@@ -103,14 +107,16 @@ def pipeline(
         t = weft.tree.map(lambda leaf: _group_microbatches(leaf, microbatches, parts), targets)
         return weft.vmap(each)(y, t).mean()
 
-    if schedule != "1f1b":
+    if schedule not in BY_MICROBATCH:
         return mean_loss
+    zero_bubble = schedule == "zero_bubble"
+    run_steps, step = (run_timetable, applied) if zero_bubble else (_one_forward_one_backward, stage)
 
     def both(params: Any, x: Any, targets: Any) -> Any:
         """Compute, on one device, the loss and the gradients with respect to parameters and batch."""
         params = weft.tree.map(lambda leaf: leaf[0, 0], params)
         rows, wanted = weft.tree.map(lambda leaf: _split(leaf, microbatches), (x, targets))
-        value, gradients, dx = _one_forward_one_backward(stage, each, params, rows, wanted, size, axis)
+        value, gradients, dx = run_steps(step, each, params, rows, wanted, size, axis)
         value, dx = lax.psum((value, dx), axis)
         scale = 1 / microbatches
         if data_axis is not None:

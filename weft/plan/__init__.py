@@ -229,9 +229,7 @@ class Staged:
                 )
         return spec_dims(sharding.spec, aval.ndim)
 
-    def partition_for(
-        self, in_dims: Sequence[Any], out_dims: Sequence[Any], quick: bool = False
-    ) -> PartitionedJaxpr:
+    def partition_for(self, in_dims: Sequence[Any], out_dims: Sequence[Any], quick: bool = False) -> PartitionedJaxpr:
         """Partition the function for arguments and results with these axes; if `quick`, by one attempt."""
         stored, outs = find_stored_arguments(self.whole, in_dims, out_dims, self.donated)
         options = get_compile_options()

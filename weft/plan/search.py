@@ -169,7 +169,7 @@ class Space:
                     yield other
 
     def starts(self) -> Iterator[tuple[str, Candidate]]:
-        """Yield the initial patterns, which give each axis a role. Tensor parallelism is combined with what splits data."""
+        """Yield the initial patterns, which give each axis a role; tensor parallelism beside data only."""
         for roles in itertools.product((*ROLES, TENSOR), repeat=len(self.axes)):
             if TENSOR in roles and not set(roles) <= {TENSOR, "data parallel", "FSDP"}:
                 continue
@@ -263,7 +263,7 @@ class Space:
             groups = self.groups(level)
             # Single arguments are only changed in the best candidate: there are many, and few changes help.
             for start in [best, *(ordered[:MOST_STARTS] if level < 2 else [])]:
-                linked = self.descend_linked(start) if level == 0 else start
+                linked = self.descend_by_links(start) if level == 0 else start
                 best = min(best, self.descend(linked, groups), key=self.cost)
         return best, {name: cost for name, (cost, _) in costs.items()}
 
@@ -309,7 +309,7 @@ class Space:
         found = [(i, shardings[v]) for i, v in enumerate(self.staged.jaxpr.invars)]
         return {i: dims.index((axis,)) for i, dims in found if (axis,) in dims}
 
-    def descend_linked(self, candidate: Candidate) -> Candidate:
+    def descend_by_links(self, candidate: Candidate) -> Candidate:
         """Improve a candidate by changes of all arguments that an axis splits together; data that it splits is left as
         it is, or not split over it."""
         best = candidate

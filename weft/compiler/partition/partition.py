@@ -90,8 +90,10 @@ def partition(
     for start in starts:
         last = start
         for _ in range(MOST_ROUNDS if start.log.resharded_results else 0):
-            last = attempt(flags, start.log.stays, last.log.found)
+            before, last = last, attempt(flags, start.log.stays, last.log.found)
             best = min(best, last, key=Attempt.seconds)
+            if last.seconds() >= before.seconds():
+                break
     result: PartitionedJaxpr = min(best, *starts, key=Attempt.seconds).result
     return result
 
