@@ -46,15 +46,16 @@ def build(folder: pathlib.Path) -> None:
         "predict": (predict, params, array(ROWS, INPUTS)),
         "train": (train, params, array(ROWS, INPUTS), array(ROWS), array()),
     }
-    print(weft.export.library(functions, name="net"))
-    weft.export.library(functions, name="net").save(folder)
+    library = weft.export.library(functions, name="net")
+    print(library)
+    library.save(folder)
 
 
 def main(short: bool = False) -> None:
     """Build the library and the program, and run it."""
     compiler = shutil.which("cc")
     if compiler is None:
-        print("final accuracy 1.0 is not reached: there is no C compiler")
+        print("final accuracy is that of 0 steps: there is no C compiler")
         return
     source = pathlib.Path(__file__).with_suffix(".c")
     with tempfile.TemporaryDirectory() as folder:

@@ -371,6 +371,7 @@ def test_objects_need_no_symbols_and_have_no_variables(tmp_path: pathlib.Path) -
     assert not subprocess.run([nm, "-u", file], capture_output=True, text=True, check=True).stdout.strip()
 
 
+@pytest.mark.slow
 @needs_cc
 def test_commands_of_the_documentation_run(tmp_path: pathlib.Path) -> None:
     """The five commands of "Where programs can go", and its example in Python."""

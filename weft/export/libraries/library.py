@@ -24,7 +24,7 @@ from weft.export.libraries.signature import Signature, Tensor, make_identifier, 
 
 if TYPE_CHECKING:
     from weft.compiler.target.cpu import link, pool
-    from weft.compiler.target.cpu.standalone import dispatch, interface, machines, unit
+    from weft.compiler.target.cpu.standalone import dispatch, interface, machines, system, unit
     from weft.compiler.target.llvm import module as llvm
 else:
     link = lazy("weft.compiler.target.cpu.link")
@@ -32,6 +32,7 @@ else:
     dispatch = lazy("weft.compiler.target.cpu.standalone.dispatch")
     interface = lazy("weft.compiler.target.cpu.standalone.interface")
     machines = lazy("weft.compiler.target.cpu.standalone.machines")
+    system = lazy("weft.compiler.target.cpu.standalone.system")
     unit = lazy("weft.compiler.target.cpu.standalone.unit")
     llvm = lazy("weft.compiler.target.llvm.module")
 
@@ -69,6 +70,7 @@ class Library:
     constants: Mapping[str, np.ndarray]
     header: str
     threads: bool = False
+    lapack: bool = False
 
     @property
     def signature(self) -> Signature:
@@ -178,7 +180,7 @@ class Library:
             if self.is_wasm:
                 linkers.link_wasm(found, objects, str(output), self.exports)
             else:
-                linkers.link_library(found, objects, str(output), output.name, self.threads)
+                linkers.link_library(found, objects, str(output), output.name, self.threads, self.lapack)
         return output
 
     def _find_linker(self, asked: str | None) -> linkers.Linker | None:
@@ -204,6 +206,7 @@ def library(
     target: str = "host",
     threads: bool = False,
     constants: str = "inline",
+    lapack: str | None = None,
 ) -> Library:
     """Compile a function for given types to a library that runs without Python.
 
@@ -221,6 +224,8 @@ def library(
         threads: whether large kernels are shared by threads.
         constants: "inline" to store constants in the objects, "separate" for large ones as arguments, which `save`
             writes to a safetensors file.
+        lapack: "system" to call BLAS and LAPACK, which users of the library link, as `jit` does; by default operations
+            that need them raise an error, except on small matrices.
 
     Returns:
         The library.
@@ -232,29 +237,33 @@ def library(
     """
     if constants not in CONSTANTS:
         raise ArgumentError("`constants` must be a place.", received=repr(constants), fix=" or ".join(CONSTANTS))
-    machine = machines.find_machine(target)
+    if lapack not in (None, "system"):
+        raise ArgumentError("`lapack` must be a library.", received=repr(lapack), fix='"system", or None')
+    machine = machines.find_machine(target, lapack is not None)
+    if lapack and machine.triple.startswith("wasm"):
+        raise NotSupportedError("A library for WebAssembly must not need LAPACK.", received=f"lapack={lapack!r}")
     if threads and machine.triple.startswith("wasm"):
         raise NotSupportedError("A library for WebAssembly must have one thread.", received="threads=True")
     functions = _collect(f, specs, name, constants == "separate")
     own = make_identifier(name if name is not None else next(iter(functions)).name)
     if name is not None and name != own:
         raise ArgumentError("The name of a library must be an identifier of C.", received=repr(name), fix=repr(own))
-    objects, signatures = _compile(own, functions, machine, threads)
+    objects, signatures = _compile(own, functions, machine, threads, lapack is not None)
     held = {k: v for function in functions for k, v in function.separate_constants().items()}
     properties = [
         f"Target: {machine.triple}, {', '.join(level for level, _ in machine.targets)}.",
         "It computes the bits of jit on the same features; products of large matrices and functions of small ones are",
         "computed by kernels of Weft, where jit may call BLAS and LAPACK.",
-        "It allocates no memory. " + _describe_state(machine, threads),
+        "It allocates no memory. " + _describe_state(machine, threads, lapack is not None),
     ]
     text = header.write_header(own, signatures, properties, threads)
-    return Library(own, target, machine.triple, objects, tuple(signatures), held, text, threads)
+    return Library(own, target, machine.triple, objects, tuple(signatures), held, text, threads, lapack is not None)
 
 
-def _describe_state(machine: Any, threads: bool) -> str:
+def _describe_state(machine: Any, threads: bool, lapack: bool) -> str:
     variables = ["the level of the processor"] * (len(machine.targets) > 1) + ["the state of its threads"] * threads
-    calls = "It calls pthreads and Linux." if threads else "It calls no other library."
-    return f"{calls} Its variables: {', '.join(variables) or 'none'}."
+    called = ["pthreads and the C library"] * threads + ["BLAS and LAPACK (-llapack -lblas)"] * lapack
+    return f"It calls {', '.join(called) or 'no other library'}. Its variables: {', '.join(variables) or 'none'}."
 
 
 def _collect(f: Any, specs: Sequence[Any], name: str | None, separate: bool) -> list[LibraryFunction]:
@@ -292,19 +301,20 @@ def _export(f: Any, specs: Sequence[Any]) -> tuple[Exported, tuple[int, ...]]:
 
 
 def _compile(
-    name: str, functions: Sequence[LibraryFunction], machine: Any, threads: bool
+    name: str, functions: Sequence[LibraryFunction], machine: Any, threads: bool, lapack: bool
 ) -> tuple[tuple[CompiledObject, ...], list[Signature]]:
     """Compile functions for each target of a machine; return the objects and the signatures."""
     several = len(machine.targets) > 1
     entries = {f.name: [f.entry(target) for _, target in machine.targets] for f in functions}
-    codes = []
+    codes, routines = [], dict[str, None]()
     for n, (level, target) in enumerate(machine.targets):
-        code = unit.Unit(target, f"{name}_parallel" if threads else None)
+        code = unit.Unit(target, f"{name}_parallel" if threads else None, name if lapack else None)
         for function in functions:
             run = f"{function.name}_run"
             symbol = dispatch.level_symbol(run, level) if several else run
             code.add(entries[function.name][n], symbol, function.failures, several)
         codes.append((level, target, code.text()))
+        routines |= code.routines
     signatures = []
     for function in functions:
         signatures.append(function.signature(max(e.workspace_bytes for e in entries[function.name])))
@@ -313,6 +323,8 @@ def _compile(
     base = machine.targets[0][1]
     # Each library has a pool of its own, so that one program can link several.
     pool_objects = [_object(f"{name}_threads.o", pool.standalone_pool_text(base, name), base)] if threads else []
+    called = system.routine_texts(routines, base, name, threads)
+    pool_objects += [_object(f"{symbol}.o", own, base) for symbol, own in called]
     if not several:
         return (_object(f"{name}.o", codes[0][2] + text, base, data), *pool_objects), signatures
     main = llvm.Module(base.triple, vector_bits=128)

@@ -46,12 +46,18 @@ def find_linker(triple: str, for_host: bool, asked: str | None = None) -> Linker
     return None
 
 
-def link_library(linker: Linker, objects: Sequence[str], output: str, name: str, needs_libc: bool) -> None:
-    """Link objects to a shared library."""
+def link_library(
+    linker: Linker, objects: Sequence[str], output: str, name: str, threads: bool = False, lapack: bool = False
+) -> None:
+    """Link objects to a shared library. If the system has no LAPACK, programs that load the library must bring it."""
     if linker.is_compiler:
         options = ["-shared", f"-Wl,-soname,{name}", "-Wl,-Bsymbolic", "-Wl,-z,noexecstack"]
-        options += ["-lpthread"] if needs_libc else ["-nostdlib"]
-        _run([*linker.command, *options, "-o", output, *objects])
+        options += ["-lpthread"] if threads else [] if lapack else ["-nostdlib"]
+        command = [*linker.command, *options, "-o", output, *objects]
+        for libraries in (("-llapack", "-lblas"), ("-lopenblas",)) if lapack else ():
+            if not subprocess.run([*command, *libraries], capture_output=True, check=False).returncode:
+                return
+        _run(command)
     else:
         _run([*linker.command, "-shared", "-soname", name, "-Bsymbolic", "-o", output, *objects])
 

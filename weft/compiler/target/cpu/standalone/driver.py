@@ -6,12 +6,25 @@ counters of loops are on its stack. It returns 0, or the status of the first che
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from weft.base.errors import InternalError
 from weft.compiler.program.ir import Kind
 from weft.compiler.target.cpu.standalone.rows import Hole, Memory, Row
-from weft.compiler.target.llvm import Function, Module, Parameter, Value, constant, i8, i32, i64, integer, ptr, void
+from weft.compiler.target.llvm import (
+    Function,
+    Module,
+    Parameter,
+    Value,
+    constant,
+    i8,
+    i32,
+    i64,
+    integer,
+    ptr,
+    void,
+    zero,
+)
 
 
 class Columns:
@@ -42,17 +55,27 @@ class DriverWriter:
     among threads.
     """
 
-    def __init__(self, module: Module, name: str, columns: Columns, constants: Value, parallel: str | None) -> None:
+    def __init__(
+        self,
+        module: Module,
+        name: str,
+        columns: Columns,
+        constants: Value,
+        parallel: str | None,
+        routine_symbol: Callable[[str], str] = str,
+    ) -> None:
         parameters = [Parameter(p, ptr) for p in ("arguments", "results", "workspace", "integers")]
         self.f: Function = module.function(name, i32, parameters, "internal")
         self.arguments, self.results, self.workspace, self.row = self.f.arguments
         self.columns, self.constants, self.parallel = columns, constants, parallel
+        self._routine_symbol = routine_symbol
+        self._calls = 0
         self._pointers: dict[int, Value] = {}
         self._counters: dict[int, Value] = {}
 
     def run(self, rows: Sequence[Row]) -> None:
         """Write the whole function."""
-        self.table = self.f.alloca(ptr, max(_most_operands(rows), 1))
+        self.table = self.f.alloca(ptr, _most_operands(rows) + 1)
         self.steps(rows)
         self.f.ret(constant(0, i32))
 
@@ -103,6 +126,8 @@ class DriverWriter:
         match row:
             case "launch", symbol, count, grain, operands:
                 self.launch(symbol, count, grain, operands)
+            case "call", routine, parameters, tiles, operands:
+                self.call(self._routine_symbol(routine), parameters, tiles, operands)
             case "copy", target, source, size:
                 f.copy(self.address(target), self.address(source), self.number(size))
             case "fill", target, size:
@@ -136,6 +161,22 @@ class DriverWriter:
         if self.columns.fixed[grain.position] is None:  # 0 at some sizes: one chunk
             chunk = f.select(f.icmp("eq", chunk, constant(0, i64)), iterations, chunk)
         f.call(self.parallel, i64, f.module.address(symbol), self.table, iterations, chunk)
+
+    def call(self, symbol: str, parameters: Sequence[int], tiles: int, operands: Sequence[Memory]) -> None:
+        """Call a routine, all tiles at once or shared by threads."""
+        f = self.f
+        self._calls += 1
+        block = f.module.table(f"{f.name}.call{self._calls}", i64, parameters or [0], align=8)
+        addresses = [*(self.address(operand) for operand in operands), *[block][: bool(tiles)]]
+        for n, address in enumerate(addresses):
+            f.store(address, f.offset(self.table, ptr, n), 4)
+        if not tiles:
+            f.call(symbol, i64, self.table, block, zero(ptr))
+        elif self.parallel is None:
+            f.call(symbol, void, self.table, constant(0, i64), constant(tiles, i64))
+        else:
+            f.module.declare(symbol, void, [ptr, i64, i64])
+            f.call(self.parallel, i64, f.module.address(symbol), self.table, constant(tiles, i64), constant(1, i64))
 
     def loop(self, counter: int, count: Hole | Memory, reverse: bool, body: Sequence[Row]) -> None:
         f = self.f
@@ -185,7 +226,7 @@ def _most_operands(rows: Sequence[Row]) -> int:
     most = 0
     for row in rows:
         match row:
-            case "launch", _, _, _, operands:
+            case ("launch", _, _, _, operands) | ("call", _, _, _, operands):
                 most = max(most, len(operands))
             case "loop", _, _, _, body:
                 most = max(most, _most_operands(body))

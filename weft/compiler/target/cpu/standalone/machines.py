@@ -33,8 +33,21 @@ class Machine:
         return self.targets[0][1].triple
 
 
-def find_machine(name: str) -> Machine:
-    """Return the machine of a name."""
+def find_machine(name: str, lapack: bool = False) -> Machine:
+    """Return the machine of a name. With `lapack` its programs call BLAS and LAPACK as those of `jit` do."""
+    found = _find_machine(name)
+    if not lapack:
+        return found
+    shared = tuple((level, replace(target, libraries=_with_blas(target))) for level, target in found.targets)
+    return Machine(found.name, shared)
+
+
+def _with_blas(target: Target) -> Libraries:
+    wide = target.vector_bits >= targets.OWN_VECTOR_BITS
+    return Libraries(own_dtypes=targets.OWN_DTYPES if wide else frozenset())
+
+
+def _find_machine(name: str) -> Machine:
     if name == "host":
         return Machine(name, ((name, _own(targets.host())),))
     if name == "x86-64":

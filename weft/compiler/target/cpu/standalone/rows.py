@@ -35,6 +35,7 @@ from weft.compiler.program.ir import (
     While,
 )
 from weft.compiler.target.cpu.library.writer import ZEROS
+from weft.compiler.target.library_call import HOST
 
 Row: TypeAlias = tuple[Any, ...]
 
@@ -75,8 +76,9 @@ class ProgramRows:
     `sources` has for each argument of the program an array, which is a constant of the library, or the index of an
     argument of the function. `homes` has for each result the argument whose memory it takes, or None; a result that the
     program computes elsewhere is in the workspace until the end, where it is copied. `constant_offset` returns the
-    position of a constant's bytes among all constants, `fail` the status that a failed check returns. A step that needs
-    Python or another library raises an error that names its line.
+    position of a constant's bytes among all constants, `fail` the status that a failed check returns. With `calls`
+    routines of BLAS and LAPACK are called; `routines` has their names. A step that needs Python, or another library,
+    raises an error that names its line.
     """
 
     def __init__(
@@ -86,10 +88,12 @@ class ProgramRows:
         homes: Sequence[int | None],
         constant_offset: Callable[[Any], int],
         fail: Callable[[Call], int],
+        calls: bool = False,
     ) -> None:
         self.program, self._sources = program, sources
         self._copies = result_copies(program, homes)
-        self._constant_offset, self._fail = constant_offset, fail
+        self._constant_offset, self._fail, self._calls = constant_offset, fail, calls
+        self.routines: dict[str, None] = {}
         self.integers: list[int] = []
         self.kernels: dict[str, Kernel] = {}
         if program.axes:
@@ -133,6 +137,10 @@ class ProgramRows:
                 return "fill", self._memory(slots[parameters[0]]), self._hole(parameters[1])
             case Call(routine="host", label="check"):
                 return "fail", self._fail(step)
+            case Call(routine, slots) if self._calls and routine != HOST and routine not in TAPE_ROUTINES:
+                self.routines[routine] = None
+                operands = tuple(self._memory(slot) for slot in slots)
+                return "call", routine, step.parameters, step.tiles, operands
             case Start(started):
                 return self._step(started)
             case _:
@@ -178,7 +186,7 @@ def _describe(step: Any) -> str:
     if isinstance(step, Call) and step.routine in TAPE_ROUTINES:
         return "a sequence of unknown length, as reverse mode makes of an unbounded loop"
     label = getattr(step, "label", "") or type(step).__name__
-    if isinstance(step, Call) and step.routine == "host":
+    if isinstance(step, Call) and step.routine == HOST:
         return f"`{label}`, which Python computes"
     return f"`{label}`, which a library (LAPACK or pocketfft) computes"
 
@@ -186,6 +194,6 @@ def _describe(step: Any) -> str:
 def _fix(step: Any) -> str:
     if isinstance(step, Call) and step.routine in TAPE_ROUTINES:
         return "lax.scan, or a fori_loop with constant bounds"
-    if isinstance(step, Call) and step.routine != "host":
-        return "matrices of at most 16 rows, an iteration of products, or this operation outside of the library"
+    if isinstance(step, Call) and step.routine != HOST:
+        return 'lapack="system", matrices of at most 16 rows, or this operation outside of the library'
     return "this operation outside of the library"

@@ -14,7 +14,7 @@ from weft.compiler.kernel.ir import Kernel
 from weft.compiler.program.ir import ALIGNMENT, Program
 from weft.compiler.target.cpu import float_mode
 from weft.compiler.target.cpu.lower import lower_into
-from weft.compiler.target.cpu.standalone import libc
+from weft.compiler.target.cpu.standalone import libc, system
 from weft.compiler.target.cpu.standalone.driver import Columns, DriverWriter
 from weft.compiler.target.cpu.standalone.failures import Failures
 from weft.compiler.target.cpu.standalone.machines import converts_halves, has_fused_multiply_add
@@ -80,10 +80,12 @@ class _Constants:
 
 class Unit:
     """LLVM module of functions for one target. Kernels that functions share are compiled once. `parallel` is the
-    function of another object that shares large kernels among threads."""
+    function of another object that shares large kernels among threads. With a `prefix` functions may call routines of
+    BLAS and LAPACK, whose names in the library begin with it; `routines` has those that they call."""
 
-    def __init__(self, target: Target, parallel: str | None = None) -> None:
-        self.target, self.parallel = target, parallel
+    def __init__(self, target: Target, parallel: str | None = None, prefix: str | None = None) -> None:
+        self.target, self.parallel, self.prefix = target, parallel, prefix
+        self.routines: dict[str, None] = {}
         self.module = Module(
             target.triple,
             vector_bits=target.vector_bits or 128,
@@ -103,6 +105,7 @@ class Unit:
             rows.append(None if program is None else self._rows(program, entry, failures))
             if (found := rows[-1]) is not None:
                 self._add_kernels(found.kernels)
+                self.routines |= found.routines
                 drivers.setdefault(found.rows, []).append(n)
         chosen: list[tuple[int, int]] = [(-1, 0)] * len(rows)
         names = []
@@ -112,12 +115,18 @@ class Unit:
             for position, n in enumerate(members):
                 chosen[n] = k, position * columns.width
             names.append((f"{symbol}.steps{k}", table))
-            DriverWriter(self.module, names[-1][0], columns, Value("@constants", ptr), self.parallel).run(shape)
+            constants = Value("@constants", ptr)
+            DriverWriter(self.module, names[-1][0], columns, constants, self.parallel, self._routine_symbol).run(shape)
         self._write_entry(entry, symbol, names, chosen, hidden)
+
+    def _routine_symbol(self, routine: str) -> str:
+        return system.routine_symbol(routine, self.prefix or "")
 
     def _rows(self, program: Program, entry: Entry, failures: Failures) -> ProgramRows:
         homes = [place.alias for place in entry.results]
-        return ProgramRows(program, entry.sources, homes, self._constants.offset, failures.status)
+        return ProgramRows(
+            program, entry.sources, homes, self._constants.offset, failures.status, self.prefix is not None
+        )
 
     def _add_kernels(self, kernels: dict[str, Kernel]) -> None:
         for name, kernel in kernels.items():
