@@ -10,9 +10,12 @@ import pytest
 
 from tests.compiler import standalone
 from tests.compiler.running import assert_same
+from tests.fuzz.campaign import NO_RULE, generate
+from tests.fuzz.checks import case_of
 from tests.laws.samples import ALONE, Case
 from tests.laws.test_compiled import merged
 from weft.errors import NotSupportedError
+from weft.ir.jaxpr import Jaxpr, subjaxprs
 from weft.runtime.cpu.guarded import Edge
 from weft.runtime.execute import get_executable
 
@@ -49,6 +52,39 @@ def test_some_samples(edge: Edge) -> None:
 @pytest.mark.parametrize("first", range(0, len(OWN), TOGETHER))
 def test_all_samples(first: int, edge: Edge) -> None:
     check(OWN[first : first + TOGETHER], edge)
+
+
+def names_of(jaxpr: Jaxpr) -> set[str]:
+    return {e.primitive.name for e in jaxpr.eqns} | {
+        n for e in jaxpr.eqns for inner in subjaxprs(e.params) for n in names_of(inner)
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(0, 400, 20))
+def test_random_programs(first: int) -> None:
+    """Random programs with control flow and derivatives, as long as they need no other library."""
+    checked = 0
+    for seed in range(first, first + 20):
+        try:
+            program = generate(seed)
+            case = case_of(program)
+        except NO_RULE:
+            continue
+        if program.checks or names_of(case.jaxpr) & LIBRARIES:
+            continue
+        with program.settings():
+            expected = [
+                np.array(getattr(r, "_value", r)) for r in get_executable(case.jaxpr)([a.copy() for a in case.arrays])
+            ]
+            try:
+                results = standalone.call(case.jaxpr, case.arrays, Edge.END if seed % 2 else Edge.BEGIN)
+            except NotSupportedError:
+                continue
+        checked += 1
+        for actual, wanted in zip(results, expected, strict=True):
+            assert_same(np.frombuffer(actual, wanted.dtype).reshape(wanted.shape), wanted, f"seed {seed}")
+    assert checked
 
 
 def test_operations_of_other_libraries_are_refused() -> None:

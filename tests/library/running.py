@@ -143,24 +143,24 @@ class Wasm(Machine):
         return int(self.exports[symbol](self.store, *arguments))
 
 
-class Arm(Machine):
-    """AArch64 run by the emulator unicorn."""
+class Emulated(Machine):
+    """Linux program of another processor run by the emulator unicorn, without a system."""
 
     BASE, HEAP, END, STACK = 0x10000, 0x8000000, 0x4000, 0x10000000
 
-    def __init__(self, code: bytes, symbols: Sequence[str], folder: pathlib.Path) -> None:
+    def __init__(self, codes: Sequence[bytes], symbols: Sequence[str], folder: pathlib.Path) -> None:
         super().__init__(self.HEAP)
         self.unicorn = pytest.importorskip("unicorn", reason="`make test-library` installs it")
-        self.registers = pytest.importorskip("unicorn.arm64_const")
-        (folder / "f.o").write_bytes(code)
+        files = [f"f{n}.o" for n in range(len(codes))]
+        for name, code in zip(files, codes, strict=True):
+            (folder / name).write_bytes(code)
         roots = [word for name in symbols for word in ("-u", name)]
         options = ["-static", f"--image-base={self.BASE:#x}", "-e", symbols[0], *roots]
-        subprocess.run([*linker("ld.lld"), *options, "-o", "f.elf", "f.o"], cwd=folder, check=True)
+        subprocess.run([*linker("ld.lld"), *options, "-o", "f.elf", *files], cwd=folder, check=True)
         image = (folder / "f.elf").read_bytes()
-        self.cpu = self.unicorn.Uc(self.unicorn.UC_ARCH_ARM64, self.unicorn.UC_MODE_ARM)
+        self.cpu = self.make_cpu()
         self.cpu.mem_map(self.END, 0x1000)
         self.cpu.mem_map(self.BASE, self.STACK - self.BASE)
-        self.cpu.reg_write(self.registers.UC_ARM64_REG_CPACR_EL1, 3 << 20)  # vectors are enabled
         (start,), (count,) = struct.unpack_from("<Q", image, 32), struct.unpack_from("<H", image, 56)
         for n in range(count):
             kind, _, offset, address, _, size, *_ = struct.unpack_from("<IIQQQQQQ", image, start + 56 * n)
@@ -168,11 +168,25 @@ class Arm(Machine):
                 self.cpu.mem_write(address, image[offset : offset + size])
         self.symbols = read_symbols(image)
 
+    @abstractmethod
+    def make_cpu(self) -> Any:
+        """Return a processor."""
+
     def write(self, address: int, content: bytes) -> None:
         self.cpu.mem_write(address, content)
 
     def read(self, address: int, size: int) -> bytes:
         return bytes(self.cpu.mem_read(address, size)) if size else b""
+
+
+class Arm(Emulated):
+    """AArch64."""
+
+    def make_cpu(self) -> Any:
+        self.registers = pytest.importorskip("unicorn.arm64_const")
+        cpu = self.unicorn.Uc(self.unicorn.UC_ARCH_ARM64, self.unicorn.UC_MODE_ARM)
+        cpu.reg_write(self.registers.UC_ARM64_REG_CPACR_EL1, 3 << 20)  # vectors are enabled
+        return cpu
 
     def run(self, symbol: str, arguments: Sequence[int]) -> int:
         for n, argument in enumerate(arguments):
@@ -181,6 +195,24 @@ class Arm(Machine):
         self.cpu.reg_write(self.registers.UC_ARM64_REG_X30, self.END)
         self.cpu.emu_start(self.symbols[symbol], self.END)
         return int(self.cpu.reg_read(self.registers.UC_ARM64_REG_X0)) & 0xFFFFFFFF
+
+
+class X86(Emulated):
+    """x86-64 of the level that the emulator has, which lacks AVX."""
+
+    def make_cpu(self) -> Any:
+        self.registers = pytest.importorskip("unicorn.x86_const")
+        return self.unicorn.Uc(self.unicorn.UC_ARCH_X86, self.unicorn.UC_MODE_64)
+
+    def run(self, symbol: str, arguments: Sequence[int]) -> int:
+        names = ("RDI", "RSI", "RDX", "RCX")
+        for name, argument in zip(names, arguments, strict=True):
+            self.cpu.reg_write(getattr(self.registers, f"UC_X86_REG_{name}"), argument)
+        stack = self.STACK - 0x100 - 8
+        self.cpu.mem_write(stack, struct.pack("<Q", self.END))
+        self.cpu.reg_write(self.registers.UC_X86_REG_RSP, stack)
+        self.cpu.emu_start(self.symbols[symbol], self.END)
+        return int(self.cpu.reg_read(self.registers.UC_X86_REG_RAX)) & 0xFFFFFFFF
 
 
 def read_symbols(image: bytes) -> dict[str, int]:
