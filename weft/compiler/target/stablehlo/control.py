@@ -99,6 +99,8 @@ def scan(e: Emitter, site: Site, equation: Equation, *operands: Parts) -> list[P
     stacked = [part_types(v.aval, site.source) for v in equation.outvars[p["num_carry"] :]]
     empty = [tuple(e.full(0, *t) for t in parts) for parts in stacked]
     groups = [*carry, *empty]
+    if not length:
+        return groups
 
     def step(index: Value, values: list[Value]) -> list[Value]:
         found = regroup(values, groups)

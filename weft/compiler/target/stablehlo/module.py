@@ -14,6 +14,7 @@ from weft.compiler.passes.drop_dead import drop_dead
 from weft.compiler.passes.inline import inline
 from weft.compiler.rewrite import everywhere
 from weft.compiler.target.stablehlo import (
+    bits,
     collectives,
     contraction,
     control,
@@ -38,6 +39,7 @@ from weft.ir.registry import is_builtin
 # The version of StableHLO whose operations are the newest ones used (`tan`, batching dimensions of gather).
 VERSION = "1.7.0"
 FAMILIES = (
+    bits,
     collectives,
     contraction,
     control,
