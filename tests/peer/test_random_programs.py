@@ -20,11 +20,12 @@ import pytest
 
 import tests.peer.compare  # JAX compiles quickly, and shares what it compiled  # noqa: F401
 import weft
-from tests.fuzz.checks import case_of, first_difference
+from tests.fuzz.checks import case_of
 from tests.fuzz.coverage import Coverage
 from tests.fuzz.draw import namespace
 from tests.fuzz.generator import NO_RULE, generate
-from tests.fuzz.reference import SUMS, WIDENED, Case, Expected, Freedom, expected_of, varied
+from tests.fuzz.judge import different, is_derived
+from tests.fuzz.reference import SUMS, WIDENED, Case, Freedom, expected_of, varied
 from weft.base import dtypes
 from weft.ir import interpreter
 from weft.ir.jaxpr import Equation
@@ -36,8 +37,7 @@ NAMES = namespace("jax")
 # flushes denormal numbers in arithmetic and comparisons, not in what moves them. JAX's rules of derivatives have other
 # formulas: that of tanh is (t + t * y) * (1 - y) for t * ((1 - y) * (1 + y)), and x / y has an integer power of y.
 XLA = Freedom(widened=WIDENED - {"reduce_sum"}, flushes=True)
-# What results that move within budgets may be off, as a multiple of how far they move.
-FACTOR, VARIATIONS = 64.0, 16
+VARIATIONS = 16
 
 # Parts of the message with which JAX refuses a program that Weft runs.
 REFUSED = {
@@ -131,25 +131,6 @@ def differs_for_operands(case: Case) -> bool:
     return found
 
 
-def comparable(theirs: np.ndarray, runs: list[np.ndarray], differentiated: bool) -> tuple[np.ndarray, list[np.ndarray]]:
-    """Results without what is not compared with JAX: signs of zeros (XLA makes a sum of one number a reshape) and,
-    under differentiation, what is not finite (rules differ in what zero times an infinite derivative is)."""
-    if dtypes.kind(theirs.dtype) not in "fc" or theirs.shape != runs[0].shape or theirs.dtype != runs[0].dtype:
-        return theirs, runs
-    arrays = [a + np.zeros((), a.dtype) for a in (theirs, *runs)]
-    if differentiated:
-        with np.errstate(all="ignore"):
-            finite = np.logical_and.reduce([np.isfinite(a.astype(np.complex128)) for a in arrays])
-        arrays = [np.where(finite, a, np.zeros((), a.dtype)) for a in arrays]
-    return arrays[0], arrays[1:]
-
-
-def different(theirs: list[np.ndarray], expected: Expected, differentiated: bool) -> str | None:
-    pairs = [comparable(ours, [run[n] for run in expected.runs], differentiated) for n, ours in enumerate(theirs)]
-    runs = [[runs[n] for _, runs in pairs] for n in range(len(expected.runs))]
-    return first_difference([ours for ours, _ in pairs], Expected(runs, expected.exact), FACTOR)
-
-
 def check(seed: int) -> str:
     """Run the program of a seed with both libraries and return the outcome."""
     try:
@@ -170,7 +151,7 @@ def check(seed: int) -> str:
         if any(text in str(error) for text in REFUSED):
             return "refused"
         raise AssertionError(f"seed {seed}: JAX raises {type(error).__name__}: {error}\n{program.text}") from error
-    derived = any(f"lib.{name}" in program.text for name in ("grad", "value_and_grad", "jvp", "vjp", "jacrev"))
+    derived = is_derived(program)
     wrong = different(theirs, expected, derived)
     if wrong:
         wrong = different(theirs, varied(case, expected.results, VARIATIONS, replace(XLA, rounds=derived)), derived)

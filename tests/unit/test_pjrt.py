@@ -197,6 +197,12 @@ def test_compile_options(devices: list[int]) -> None:
     assert inner == 1 and b"".join(map(options.write_varint, devices)) == ids
 
 
+def test_settings_of_xla_are_overrides() -> None:
+    _, *overrides = decode(options.write_compile_options([0], {"one": False, "other": True}))
+    found = [(field, decode(entry)) for field, entry in overrides]
+    assert found == [(7, [(1, b"one"), (2, b"\x10\x00")]), (7, [(1, b"other"), (2, b"\x10\x01")])]
+
+
 def test_modules_of_partitions_become_modules_of_replicas() -> None:
     text = """module @m attributes {mhlo.num_partitions = 4 : i32, mhlo.num_replicas = 1 : i32} {
     %1 = "stablehlo.partition_id"() : () -> tensor<ui32>

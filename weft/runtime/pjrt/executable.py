@@ -28,7 +28,7 @@ from weft.runtime.array import ConcreteArray, array_at, copy_array, put
 from weft.runtime.device import Placement
 from weft.runtime.pjrt import checks, parts
 from weft.runtime.pjrt.client import Buffer, Client, Loaded, make_report
-from weft.runtime.pjrt.options import write_compile_options
+from weft.runtime.pjrt.options import CPU_SETTINGS, write_compile_options
 from weft.runtime.pjrt.replicas import as_replicas
 
 if TYPE_CHECKING:
@@ -244,7 +244,8 @@ def operand(value: Any, aval: Any, placement: Placement) -> ConcreteArray:
 
 def load_or_compile(client: Client, compilation: PjrtCompilation, devices: Sequence[int]) -> Loaded:
     """Load an executable for devices of a client from disk, or compile and store it."""
-    text, options = compilation.text, write_compile_options(devices)
+    settings = CPU_SETTINGS if client.platform_name == "cpu" else None
+    text, options = compilation.text, write_compile_options(devices, settings)
     key = None if cache.folder() is None else executable_key(client, text, options)
     if key is not None:
         content = cache.read(key, MAGIC)

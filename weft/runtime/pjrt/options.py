@@ -1,12 +1,12 @@
 """Options of a compilation as XLA's protocol buffers, written by hand: three messages of a few numbers.
 
 `CompileOptionsProto` has `ExecutableBuildOptionsProto` as field 3, and that the numbers of replicas and partitions and
-the `DeviceAssignmentProto` as fields 4, 5 and 9.
+the `DeviceAssignmentProto` as fields 4, 5 and 9. Its field 7 is a map of settings that differ from XLA's defaults.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 VARINT, BYTES = 0, 2
 
@@ -38,7 +38,19 @@ def write_device_assignment(devices: Sequence[int]) -> bytes:
     return write_number(1, len(devices)) + write_number(2, 1) + write_message(3, replicas)
 
 
-def write_compile_options(devices: Sequence[int]) -> bytes:
-    """Encode the options for a program that runs as a replica on each of these devices."""
+# What XLA's CPUs do by default besides what StableHLO says: extremes that lose a nan, and short floats that are not
+# rounded between operations.
+CPU_SETTINGS = {"xla_cpu_enable_fast_min_max": False, "xla_allow_excess_precision": False}
+
+
+def write_setting(name: str, value: bool) -> bytes:
+    """Encode an entry of a map of settings, whose key is field 1 and whose value has booleans in field 2."""
+    return write_message(1, name.encode()) + write_message(2, write_number(2, int(value)))
+
+
+def write_compile_options(devices: Sequence[int], settings: Mapping[str, bool] | None = None) -> bytes:
+    """Encode the options for a program that runs as a replica on each of these devices, with other settings of XLA than
+    its defaults."""
     build = write_number(4, len(devices)) + write_number(5, 1) + write_message(9, write_device_assignment(devices))
-    return write_message(3, build)
+    overrides = [write_message(7, write_setting(name, value)) for name, value in (settings or {}).items()]
+    return write_message(3, build) + b"".join(overrides)
