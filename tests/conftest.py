@@ -26,6 +26,7 @@ TESTS = pathlib.Path(__file__).parent
 # peer-data and ecosystem have it; where some of it is missing there is nothing to compare with, or nothing to run, and
 # modules cannot be imported.
 _NEEDS = {
+    "models/test_gguf.py": ("gguf",),
     "models/test_transformers.py": ("torch", "transformers"),
     "peer": ("jax",),
     "peer/test_checkpointing.py": ("optax", "safetensors"),

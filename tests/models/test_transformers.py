@@ -194,3 +194,29 @@ def test_saved_models_load_in_transformers(name: str, pairs: Any, tmp_path: path
     assert not missing and not report["unexpected_keys"] and not report["mismatched_keys"]
     for (path, a), b in zip(theirs.named_parameters(), again.parameters(), strict=True):
         np.testing.assert_array_equal(a.detach(), b.detach(), err_msg=path)
+
+
+def test_spectrograms() -> None:
+    sound = np.random.default_rng(0).normal(size=20000).astype(np.float32) * 0.1
+    for bins in (80, 128):
+        extractor = transformers.WhisperFeatureExtractor(feature_size=bins)
+        close(
+            models.log_mel(sound, bins), extractor(sound, sampling_rate=16000, return_tensors="np").input_features, 1e-4
+        )
+
+
+@pytest.mark.parametrize("size", [{"height": 24, "width": 24}, {"shortest_edge": 24}])
+@pytest.mark.parametrize("resample", [2, 3])
+def test_pictures(size: dict[str, int], resample: int) -> None:
+    settings = {"size": size, "resample": resample, "image_mean": [0.4, 0.5, 0.6], "image_std": [0.2, 0.3, 0.4]}
+    if "shortest_edge" in size:
+        settings["crop_size"] = {"height": 20, "width": 20}
+    # Smooth, since rounding to integers is a part of their resizing and not of ours.
+    grid = np.stack(np.meshgrid(np.linspace(0, 3, 50), np.linspace(0, 2, 40)), -1)
+    picture = (127 + 100 * np.sin(grid @ np.array([[1, 2, 1.5], [1, 0.5, 2]]))).astype(np.uint8)
+    names = ("do_resize", "do_normalize", "do_rescale")
+    processor = transformers.CLIPImageProcessorPil(
+        **settings, do_center_crop="crop_size" in settings, **dict.fromkeys(names, True)
+    )
+    want = processor(picture, return_tensors="np").pixel_values
+    close(models.prepare_images([picture], settings), want, 0.02)

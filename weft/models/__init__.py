@@ -6,7 +6,9 @@ from weft.models.families import read_config as read_config
 from weft.models.files import shard as shard
 from weft.models.model import Model as Model, load as load
 from weft.models.parameters import count_parameters as count_parameters, init as init
+from weft.models.preparation import log_mel as log_mel, prepare_images as prepare_images
 from weft.models.sampling import Sampler as Sampler
+from weft.models.search import beam_search as beam_search, speculate as speculate
 from weft.models.tokenizer import Tokenizer as Tokenizer
 from weft.models.training import (
     add_lora as add_lora,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 import mmap
 import os
 import re
@@ -241,12 +242,8 @@ def load_params(
         kind = source.read(places[leaf.parts[0][1]].tensor).dtype
         if dtype is not None and is_float(kind):
             kind = np.dtype(dtype)
-        array = weft.make_array_from_callback(
-            leaf.shape,
-            choose_sharding(sharding, leaf),
-            functools.partial(_fill, leaf, kind, places, source, wanted),
-            dtype=kind,
-        )
+        read = functools.partial(_fill, leaf, kind, places, source, wanted)
+        array = place_array(leaf.shape, kind, choose_sharding(sharding, leaf), read)
         done += int(np.prod(leaf.shape))
         if progress is not None:
             progress(done, total)
@@ -254,6 +251,18 @@ def load_params(
 
     lacks_prefix = needs_prefix(source, FAMILIES[config.family].prefix)
     return build(config, value), replace(config, options={**config.options, "lacks_prefix": lacks_prefix})
+
+
+def place_array(shape: tuple[int, ...], dtype: np.dtype[Any], where: Any, read: Callable[[Any], np.ndarray]) -> Any:
+    """Return an array with this sharding whose parts are read by index.
+
+    On one CPU the memory that was read into becomes that of the array; NumPy exports no short floats this way.
+    """
+    device = next(iter(where.device_set))
+    is_one = len(where.device_set) == 1 and device.platform == "cpu" and device == weft.devices()[0]
+    if is_one and dtype in (np.float32, np.float16) and math.prod(shape) > 1:
+        return weft.dlpack.from_dlpack(read(tuple(slice(None) for _ in shape)))
+    return weft.make_array_from_callback(shape, where, read, dtype=dtype)
 
 
 def choose_sharding(sharding: Any, leaf: Leaf) -> Any:

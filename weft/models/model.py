@@ -20,6 +20,8 @@ from weft.models import files, tasks
 from weft.models.config import Config
 from weft.models.families import read_config, read_json
 from weft.models.generation import Allowed, Decoding, Programs, check_context, check_tokens, pad_prompts, stream_tokens
+from weft.models.gguf_files import GgufFile
+from weft.models.preparation import prepare_images, read_settings
 from weft.models.sampling import Sampler
 from weft.models.tokenizer import Tokenizer
 
@@ -179,6 +181,18 @@ class Model:
         vectors = self._image_vectors(self.params, wnp.asarray(images))
         return tasks.unit_vectors(vectors) if normalize else vectors
 
+    def prepare(self, images: Sequence[Any]) -> Any:
+        """Resize and normalize images as the folder of the model says.
+
+        Args:
+            images: arrays (height, width, 3) of integers from 0 to 255.
+
+        Returns:
+            Numbers (batch, 3, height, width).
+        """
+        sizes = [tower.image for tower in self.config.towers.values() if tower.image]
+        return prepare_images(images, {"size": sizes[0] if sizes else 224, **read_settings(self.folder)})
+
     @functools.cached_property
     def _text_vectors(self) -> Callable[..., Any]:
         return weft.jit(functools.partial(tasks.text_vectors, self.config))
@@ -203,7 +217,15 @@ class Model:
 
     # --------------------------------------------------------------------------------------------------- generation
 
-    def _ends(self, stop: int | Sequence[int] | None) -> tuple[int, ...]:
+    def stop_tokens(self, stop: int | Sequence[int] | None = None) -> tuple[int, ...]:
+        """Return the tokens that end a text.
+
+        Args:
+            stop: tokens to return, or None for those of `generation_config.json` or `config.json`.
+
+        Returns:
+            A tuple of integers.
+        """
         if stop is None:
             stop = self._generation.get("eos_token_id", self.config.raw.get("eos_token_id"))
         if stop is None:
@@ -280,7 +302,7 @@ class Model:
             Integers (batch).
         """
         sampler = sampler or Sampler()
-        ends = self._ends(stop_tokens)
+        ends = self.stop_tokens(stop_tokens)
         if sampler.is_random and key is None:
             raise ArgumentError("A sampler with a temperature needs a key.", fix="key=weft.random.key(0)")
         decoding = self.start(prompts, max_new_tokens, ends[0] if ends else 0, source, mask)
@@ -318,7 +340,7 @@ class Model:
         new = [found[:, None] for found in self.stream(prompts, max_new_tokens, **options)]
         if prompts is None:
             prompts = np.full((len(new[0]), 1), self.config.get("start"), np.int32)
-        ends = self._ends(options.get("stop_tokens"))
+        ends = self.stop_tokens(options.get("stop_tokens"))
         ids, _ = pad_prompts(prompts, ends[0] if ends else 0)
         result = np.concatenate([ids, *new], 1)
         one = not (isinstance(prompts, (list, tuple)) and prompts and np.ndim(prompts[0])) and np.ndim(prompts) == 1
@@ -367,11 +389,11 @@ def load(
     sharding: Any = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Model:
-    """Load a model from a folder in Hugging Face's layout.
+    """Load a model from a folder in Hugging Face's layout, or from a GGUF file.
 
     Args:
         folder: a folder with `config.json` and safetensors files; a repository's name where the package
-            `huggingface_hub` is installed.
+            `huggingface_hub` is installed; a file that ends in .gguf where the package `gguf` is.
         dtype: the dtype of floating-point parameters; by default that of the files.
         sharding: None for one device, a sharding for all arrays, or a function from the dotted name and the shape of an
             array to its sharding, such as `models.shard(mesh)`.
@@ -389,8 +411,14 @@ def load(
     >>> models.load(folder)
     Model(gpt2, 3 layers of 8: next token)
     """
-    path = find_folder(folder)
-    config = read_config(path)
-    source = files.SafetensorsFolder(path)
+    path = os.fspath(folder)
+    source: files.Source
+    if path.endswith(".gguf") and os.path.isfile(path):
+        source = GgufFile(path)
+        config = read_config(source.config)
+    else:
+        path = find_folder(path)
+        config = read_config(path)
+        source = files.SafetensorsFolder(path)
     params, config = files.load_params(config, source, path, dtype, sharding, progress)
-    return Model(config, params, path)
+    return Model(config, params, path if os.path.isdir(path) else os.path.dirname(path))
