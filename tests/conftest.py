@@ -27,6 +27,7 @@ TESTS = pathlib.Path(__file__).parent
 # modules cannot be imported.
 _NEEDS = {
     "models/test_gguf.py": ("gguf",),
+    "models/test_tokenizer.py": ("tokenizers",),
     "models/test_transformers.py": ("torch", "transformers"),
     "peer": ("jax",),
     "peer/test_checkpointing.py": ("optax", "safetensors"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pathlib
 import struct
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -152,3 +153,39 @@ def test_a_header_with_no_tensors_is_an_error(tmp_path: pathlib.Path) -> None:
     (tmp_path / "model.safetensors").write_bytes(struct.pack("<Q", 2) + b"{}")
     with pytest.raises(CheckpointMismatchError, match="missing"):
         models.load(tmp_path)
+
+
+@pytest.mark.slow
+def test_a_process_never_holds_a_large_checkpoint(tmp_path: pathlib.Path) -> None:
+    """One of 256 processes loads its rows of 70 billion parameters, from a file whose bytes are holes."""
+    shape = {"hidden_size": 8192, "intermediate_size": 28672, "num_hidden_layers": 80, "vocab_size": 128256}
+    heads = {"num_attention_heads": 64, "num_key_value_heads": 8}
+    config = models.read_config({"model_type": "llama", **shape, **heads})
+    wanted = parameters.shapes(config)
+    assert 69e9 < sum(int(np.prod(size)) for size in wanted.values()) < 72e9
+    header, end = {}, 0
+    for tensor in names.write_tensors(wanted, models.families.find_names(config), config):
+        size = wanted[tensor.pieces[0].path]
+        nbytes = 2 * int(np.prod(size))
+        header[tensor.name] = {"dtype": "BF16", "shape": list(size), "data_offsets": [end, end + nbytes]}
+        end += nbytes
+    text = json.dumps(header).encode()
+    with open(tmp_path / "model.safetensors", "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        file.truncate(8 + len(text) + end)
+
+    source = files.SafetensorsFolder(str(tmp_path))
+    places = files.find_places(config, source, "here")
+    own = 0
+    tracemalloc.start()
+    blocks = []
+    for leaf in parameters.leaves(config):
+        index = [slice(0, size) for size in leaf.shape]
+        if len(leaf.shape) > 1 and leaf.shape[-2] % 256 == 0:
+            index[-2] = slice(0, leaf.shape[-2] // 256)
+        blocks.append(files._fill(leaf, wnp.dtype("bfloat16"), places, source, wanted, tuple(index)))
+        own += blocks[-1].nbytes
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert own < 141e9 / 200
+    assert peak < 1.1 * own

@@ -29,8 +29,8 @@ def train(
 
     @weft.jit
     def step(params: Any, state: Any, ids: Any) -> tuple[Any, Any, Any]:
-        loss, slope = weft.value_and_grad(lambda p: models.next_token_loss(model, p, ids))(params)
-        change, state = optimizer.update(slope, state, params)
+        loss, gradient = weft.value_and_grad(lambda p: models.next_token_loss(model, p, ids))(params)
+        change, state = optimizer.update(gradient, state, params)
         return optim.apply_updates(params, change), state, loss
 
     losses = []
@@ -87,10 +87,10 @@ def test_only_adapters_are_trained() -> None:
 
     @weft.jit
     def step(adapters: Any, state: Any) -> tuple[Any, Any, Any]:
-        loss, slope = weft.value_and_grad(
+        loss, gradient = weft.value_and_grad(
             lambda a: models.next_token_loss(model, models.set_lora(model.params, a), ids, remat=True)
         )(adapters)
-        change, state = optimizer.update(slope, state)
+        change, state = optimizer.update(gradient, state)
         return optim.apply_updates(adapters, change), state, loss
 
     losses = []
@@ -100,17 +100,31 @@ def test_only_adapters_are_trained() -> None:
     assert losses[-1] < losses[0] - 0.1
 
 
+@pytest.mark.slow
 def test_short_floats_follow_the_loss() -> None:
     model = make(DECODERS["llama"], spread=0.05)
     ids = wnp.asarray(tokens(2, 9))
-    slope = weft.grad(lambda p: models.next_token_loss(model, models.cast(p, wnp.bfloat16), ids))(model.params)
+    gradient = weft.grad(lambda p: models.next_token_loss(model, models.cast(p, wnp.bfloat16), ids))(model.params)
     want = weft.grad(lambda p: models.next_token_loss(model, p, ids))(model.params)
-    for a, b in zip(*map(weft.tree.leaves, (slope, want)), strict=True):
+    for a, b in zip(*map(weft.tree.leaves, (gradient, want)), strict=True):
         assert a.dtype == np.float32
         assert np.abs(np.asarray(a - b)).max() <= 0.1 * max(1e-3, np.abs(np.asarray(b)).max())
 
 
-@pytest.mark.parametrize("family", ["qwen3", pytest.param("gemma2", marks=pytest.mark.slow)])
+def test_each_device_has_its_part(tmp_path: pathlib.Path) -> None:
+    make(DECODERS["qwen3"]).save(tmp_path)
+    mesh = weft.make_mesh((4, 2), ("data", "model"), axis_types=(AxisType.Auto,) * 2)
+    loaded = models.load(tmp_path, sharding=models.shard(mesh)).params
+    for path in ("query", "output"):
+        matrix = loaded["layers"][0][0]["attention"][path]["weight"]
+        assert {shard.data.size for shard in matrix.addressable_shards} == {matrix.size // 8}
+    whole = models.load(tmp_path).params
+    for a, b in zip(*map(weft.tree.leaves, (loaded, whole)), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["qwen3", "gemma2"])
 def test_eight_devices_have_the_losses_of_one(family: str, tmp_path: pathlib.Path) -> None:
     model = make(DECODERS[family])
     model.save(tmp_path)

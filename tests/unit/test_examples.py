@@ -22,7 +22,7 @@ SCRIPTS = sorted(path.stem for path in EXAMPLES.glob("*.py") if path.stem not in
 # Several models each, or large ones: their programs take seconds to compile.
 LARGE = {
     f"keras_{name}" for name in ("distribution", "functional", "gan", "resume", "seq2seq", "text", "transfer", "vae")
-}
+} | {f"models_{name}" for name in ("chat", "images", "lora", "speech")}
 # The line of each that says how well it went.
 OUTCOME = re.compile(r"^final\b.*\d", re.MULTILINE)
 

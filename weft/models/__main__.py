@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from typing import Any, TextIO
+from typing import TextIO
 
 import numpy as np
 
@@ -15,14 +15,19 @@ from weft.models.model import Model, load
 from weft.models.sampling import Sampler
 
 
-def show_progress(done: int, total: int, out: TextIO = sys.stderr) -> None:
+def show_progress(done: int, total: int, out: TextIO | None = None) -> None:
     """Draw a bar of the share of parameters that are loaded."""
     share = done / max(total, 1)
     bar = "#" * int(30 * share)
-    print(f"\rloading [{bar:<30}] {100 * share:3.0f} %", end="\n" if done >= total else "", file=out, flush=True)
+    print(
+        f"\rloading [{bar:<30}] {100 * share:3.0f} %",
+        end="\n" if done >= total else "",
+        file=out or sys.stderr,
+        flush=True,
+    )
 
 
-def answer(model: Model, messages: list[dict[str, str]], sampler: Sampler, seed: int, tokens: int, out: TextIO) -> str:
+def answer(model: Model, messages: list[dict[str, str]], sampler: Sampler, seed: int, tokens: int) -> str:
     """Write the answer of a model to a conversation as it comes, and return it."""
     prompt = model.tokenizer.chat(messages)
     found: list[int] = []
@@ -35,28 +40,27 @@ def answer(model: Model, messages: list[dict[str, str]], sampler: Sampler, seed:
         found.append(int(token[0]))
         whole = model.tokenizer.decode(found)
         if not whole.endswith("\ufffd"):  # a character may take several tokens
-            out.write(whole[len(text) :])
-            out.flush()
+            print(whole[len(text) :], end="", flush=True)
             text = whole
     seconds = time.perf_counter() - start
-    out.write(f"\n[{len(found)} tokens, {len(found) / max(seconds, 1e-9):.1f} a second]\n")
+    print(f"\n[{len(found)} tokens, {len(found) / max(seconds, 1e-9):.1f} a second]")
     return text
 
 
-def chat(args: argparse.Namespace, read: Any = input, out: TextIO = sys.stdout) -> None:
+def chat(args: argparse.Namespace) -> None:
     """Talk with a model until the input ends."""
     model = load(args.folder, dtype=args.dtype, progress=show_progress)
     sampler = Sampler(temperature=args.temperature, top_k=args.top_k, top_p=args.top_p, min_p=args.min_p)
     messages = [{"role": "system", "content": args.system}] if args.system else []
     for number in range(sys.maxsize):
         try:
-            text = read("> ")
+            text = input("> ")
         except EOFError:
             return
         if not text.strip():
             continue
         messages.append({"role": "user", "content": text})
-        reply = answer(model, messages, sampler, args.seed + number, args.max_new_tokens, out)
+        reply = answer(model, messages, sampler, args.seed + number, args.max_new_tokens)
         messages.append({"role": "assistant", "content": reply})
 
 

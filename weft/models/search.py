@@ -82,7 +82,7 @@ def beam_search(
         rows = np.arange(batch)[:, None]
         parent, token, scores = parents[rows, chosen], tokens[rows, chosen], ranked[rows, chosen]
         texts = np.concatenate([texts[rows, parent], token[..., None]], -1)
-        if length == max_new_tokens or _is_settled(finished, scores, beams, length, length_penalty):
+        if length == max_new_tokens or _has_best_beams(finished, scores, beams, length, length_penalty):
             break
         decoding.reorder(wnp.asarray((rows * beams + parent).reshape(-1)))
         decoding.advance(wnp.asarray(token.reshape(-1)))
@@ -96,7 +96,7 @@ def beam_search(
     return np.concatenate([decoding.ids, out], 1), best
 
 
-def _is_settled(finished: Any, scores: np.ndarray, beams: int, length: int, penalty: float) -> bool:
+def _has_best_beams(finished: Any, scores: np.ndarray, beams: int, length: int, penalty: float) -> bool:
     """Return whether no running beam can still be better than the finished ones."""
     return all(
         len(found) >= beams and found[-1][0] >= own.max() / length**penalty
@@ -146,8 +146,8 @@ def speculate(
     """
     sampler = sampler or Sampler()
     if model.config.vocabulary != draft.config.vocabulary:
-        what = "A draft must have the vocabulary of the model"
-        raise ArgumentError(f"{what}, {model.config.vocabulary} tokens.", received=str(draft.config.vocabulary))
+        what = f"A draft must have the vocabulary of the model, {model.config.vocabulary} tokens."
+        raise ArgumentError(what, received=str(draft.config.vocabulary))
     if sampler.is_random and key is None:
         raise ArgumentError("A sampler with a temperature needs a key.", fix="key=weft.random.key(0)")
     if sampler.switches[0] or ahead < 1:
