@@ -14,6 +14,7 @@ import pytest
 import weft.numpy as wnp
 from tests.processes.launching import ROOT, SCRIPTS, launched, needs_mpi
 from weft import checkpointing
+from weft.checkpointing import tensor_file
 
 SCRIPT = SCRIPTS / "elastic.py"
 STEPS = 12
@@ -85,6 +86,25 @@ def test_a_process_without_a_job_has_checkpoints_on_disk(
         for step in range(4):
             manager.save(step, tree(step))
         assert manager.restore()["n"] == 2
+
+
+def test_full_memory_leaves_the_disk(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    replacing = tensor_file.replacing
+
+    def fail(target: str) -> object:
+        if "memory/2" in target:
+            raise OSError(28, "No space left on device")
+        return replacing(target)
+
+    monkeypatch.setattr(tensor_file, "replacing", fail)
+    with checkpointing.ElasticManager(tmp_path / "disk", 4, memory=tmp_path / "memory") as manager:
+        for step in range(6):
+            manager.save(step, tree(step))
+            assert manager.has_memory == (step < 3), step
+        assert "on disk only from now on" in caplog.text and "No space left" in caplog.text
+        assert manager.restore()["n"] == 4
 
 
 @pytest.mark.parametrize("count", [0, 1])

@@ -14,7 +14,7 @@ import os
 import sys
 import time
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any
 
@@ -88,6 +88,18 @@ class ElasticManager:
         """Whether the memory is that of several hosts, each with the shards of its devices."""
         return self._memory is not None and self._memory._processes.near is not None
 
+    def _try_memory(self, act: Callable[[CheckpointManager], object]) -> None:
+        """Call a function of the manager in memory, if there is one, and do without it if its directory is full.
+
+        A save that fails in one process raises in all, so all of them do without it.
+        """
+        try:
+            if self._memory is not None:
+                act(self._memory)
+        except OSError as error:
+            logger.warning("ElasticManager: checkpoints are on disk only from now on: %s", error)
+            self._memory = None
+
     def _managers(self) -> list[CheckpointManager]:
         return [self._disk] if self._memory is None else [self._memory, self._disk]
 
@@ -97,6 +109,7 @@ class ElasticManager:
         return sorted({*self._steps_in_memory(), *self._disk.all_steps()})
 
     def _steps_in_memory(self) -> list[int]:
+        self._try_memory(lambda memory: memory.wait_until_finished())
         if self._memory is None:
             return []
         steps, processes = self._memory.all_steps(), self._memory._processes
@@ -133,8 +146,7 @@ class ElasticManager:
             metadata: value of JSON to save with the tree.
             on_disk: whether to save it on disk, regardless of the interval.
         """
-        if self._memory is not None:
-            self._memory.save(step, tree, metadata=metadata, force=True)
+        self._try_memory(lambda memory: memory.save(step, tree, metadata=metadata, force=True))
         if step % self._interval == 0 if on_disk is None else on_disk:
             self._disk.save(step, tree, metadata=metadata, force=True)
 
@@ -185,13 +197,13 @@ class ElasticManager:
 
     def wait_until_finished(self) -> None:
         """Wait for the saves in progress, and raise their errors if they failed."""
-        for manager in self._managers():
-            manager.wait_until_finished()
+        self._try_memory(lambda memory: memory.wait_until_finished())
+        self._disk.wait_until_finished()
 
     def close(self) -> None:
         """Wait for the saves in progress and refuse further saves."""
-        for manager in self._managers():
-            manager.close()
+        self._try_memory(lambda memory: memory.close())
+        self._disk.close()
 
     def __enter__(self) -> ElasticManager:
         return self
