@@ -7,6 +7,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import tempfile
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ import weft.numpy as wnp
 from tests.processes.launching import ROOT, SCRIPTS, launched, needs_mpi
 from weft import checkpointing
 from weft.checkpointing import tensor_file
+from weft.launch import folder as job_folder
 
 SCRIPT = SCRIPTS / "elastic.py"
 STEPS = 12
@@ -49,6 +51,26 @@ def test_losses_are_those_of_an_undisturbed_run(kind: str, dies: str, tmp_path: 
     # The callback saves after a batch, with the number of the next one; the loop with that of the step.
     assert int(resumed[1]) in (step - 1, step, step + 1)
     assert len((folders[1] / "losses").read_text().splitlines()) <= STEPS + 1, "at most one step is done again"
+
+
+def test_a_job_has_a_directory_and_removes_those_of_killed_launchers(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    for least, parent in ((0, tmp_path / "memory"), (1 << 60, tmp_path / "disk")):
+        parent.mkdir()
+        monkeypatch.setattr(job_folder, "MEMORY", tmp_path / "memory")
+        monkeypatch.setattr(job_folder, "LEAST_ROOM", least)
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "disk"))
+        space = job_folder._namespace()
+        others = [f"weft-job-a-{space}-{os.getpid()}", f"weft-job-b-{space + 1}-{dead.pid}", "weft-job-mine", "state"]
+        for name in (*others, f"weft-job-c-{space}-{dead.pid}"):
+            (parent / name / "checkpoints").mkdir(parents=True)
+        made = job_folder.make_directory("0af3")
+        assert made.parent == parent and job_folder.make_directory("0af3") == made
+        assert {path.name for path in parent.iterdir()} == {*others, made.name}
+        assert made.stat().st_mode & 0o777 == 0o700
 
 
 def tree(step: int) -> dict[str, object]:

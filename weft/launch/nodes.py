@@ -10,7 +10,6 @@ import os
 import pathlib
 import shutil
 import signal
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
@@ -18,6 +17,7 @@ from typing import Any, NamedTuple, Protocol
 from weft.base.joining.reactor import Link, Reactor
 from weft.base.joining.wire import decode, encode
 from weft.launch.children import Children, Exit
+from weft.launch.folder import make_directory
 from weft.launch.output import Output, say
 
 # Seconds between heartbeats, and of silence after which a host counts as lost.
@@ -82,9 +82,8 @@ class LocalNode:
         if work.directory is not None:
             os.chdir(work.directory)
         # It stays the same when processes are started again, for state that they hand over.
-        name = f"weft-job-{work.settings['WEFT_JOB_ID']}"
-        self._directory = pathlib.Path(tempfile.gettempdir(), f"{name}-{os.getpid()}")
-        self._directory.mkdir(mode=0o700, exist_ok=True)
+        if self._directory is None:
+            self._directory = make_directory(work.settings["WEFT_JOB_ID"])
         settings = {**os.environ, **work.settings, "WEFT_JOB_DIRECTORY": str(self._directory)}
         self._children.start(work.ranks, work.command, settings, self._reads_input)
 
