@@ -67,10 +67,10 @@ def test_a_job_has_a_directory_and_removes_those_of_killed_launchers(
         others = [f"weft-job-a-{space}-{os.getpid()}", f"weft-job-b-{space + 1}-{dead.pid}", "weft-job-mine", "state"]
         for name in (*others, f"weft-job-c-{space}-{dead.pid}"):
             (parent / name / "checkpoints").mkdir(parents=True)
-        made = job_folder.make_directory("0af3")
-        assert made.parent == parent and job_folder.make_directory("0af3") == made
-        assert {path.name for path in parent.iterdir()} == {*others, made.name}
-        assert made.stat().st_mode & 0o777 == 0o700
+        own = job_folder.make_directory("0af3")
+        assert own.parent == parent and job_folder.make_directory("0af3") == own
+        assert {path.name for path in parent.iterdir()} == {*others, own.name}
+        assert own.stat().st_mode & 0o777 == 0o700
 
 
 def tree(step: int) -> dict[str, object]:
