@@ -26,8 +26,12 @@ from typing import Any
 
 import numpy as np
 
-from weft import config, devices, jit, local_devices, numpy as wnp, process_count, profiler
+import weft.numpy as wnp
+from weft.api.devices import devices, local_devices, process_count
+from weft.api.jit import jit
+from weft.base.settings import config
 from weft.compiler import cache
+from weft.profiler import profile
 
 # Packages that Weft needs or can use, by what they bring.
 REQUIRED = ("numpy", "scipy", "ml_dtypes", "opt_einsum", "llvmlite")
@@ -147,7 +151,7 @@ def run_script(options: argparse.Namespace) -> int:
 
 def profile_script(options: argparse.Namespace) -> int:
     """Run a script and print where its time went, also if it fails."""
-    with profiler.profile(limit=options.rows):
+    with profile(limit=options.rows):
         return run_path(options)
 
 
