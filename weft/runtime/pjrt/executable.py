@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import math
+import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 else:
     inspection = lazy("weft.runtime.pjrt.inside")
 
+# Variables with flags of XLA, on which code depends.
+FLAGS = ("XLA_FLAGS", "LIBTPU_INIT_ARGS")
 # Executables on disk.
 SUFFIX, MAGIC = ".x", b"weft pjrt executable 1\n"
 
@@ -266,7 +269,10 @@ def load_or_compile(client: Client, compilation: PjrtCompilation, devices: Seque
 def executable_key(client: Client, text: str, options: bytes) -> str:
     """Return the name of an executable on disk: a digest of its text, options and compiler."""
     digest = hashlib.blake2b(digest_size=20)
-    versions = f"{client.platform_name} {client.platform_version} {client.plugin.version} {client.plugin.fingerprint}"
+    flags = [os.environ.get(name, "") for name in FLAGS]
+    versions = (
+        f"{flags} {client.platform_name} {client.platform_version} {client.plugin.version} {client.plugin.fingerprint}"
+    )
     for part in (text.encode(), options, versions.encode()):
         digest.update(b"%d:" % len(part) + part)
     return digest.hexdigest() + SUFFIX

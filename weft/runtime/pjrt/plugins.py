@@ -33,6 +33,8 @@ WHEELS = {
 # Names that are platforms of Weft itself, so that a plugin has them only with the prefix.
 TAKEN = ("cpu", "gpu", "cuda")
 PREFIX = "pjrt:"
+# Options that plugins need: one library serves both kinds of GPU.
+OPTIONS: dict[str, dict[str, Any]] = {"cuda": {"platform_name": "CUDA"}, "rocm": {"platform_name": "ROCM"}}
 
 
 @dataclass(frozen=True)
@@ -138,7 +140,9 @@ def find_library(module: str) -> str | None:
 
 def client_options(name: str) -> dict[str, Any]:
     """Return the options that create the client of a plugin: defaults, and those of the setting `pjrt_options`."""
-    options: dict[str, Any] = {"cpu_device_count": num_cpu_devices.fixed()} if name == "cpu" else {}
+    options = dict(OPTIONS.get(name, {}))
+    if name == "cpu":
+        options["cpu_device_count"] = num_cpu_devices.fixed()
     for entry in filter(None, (part.strip() for part in config.pjrt_options.split(","))):
         key, equals, value = entry.partition("=")
         plugin, dot, option = key.strip().partition(".")
