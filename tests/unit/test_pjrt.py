@@ -15,7 +15,7 @@ import pytest
 import weft
 import weft.numpy as wnp
 from weft import errors
-from weft.runtime.pjrt import options, plugins, replicas, structs, tpu
+from weft.runtime.pjrt import options, plugins, structs, tpu
 from weft.runtime.pjrt.plugin import (
     MINOR_VERSION,
     Code,
@@ -201,17 +201,6 @@ def test_settings_of_xla_are_overrides() -> None:
     _, *overrides = decode(options.write_compile_options([0], {"one": False, "other": True}))
     found = [(field, decode(entry)) for field, entry in overrides]
     assert found == [(7, [(1, b"one"), (2, b"\x10\x00")]), (7, [(1, b"other"), (2, b"\x10\x01")])]
-
-
-def test_modules_of_partitions_become_modules_of_replicas() -> None:
-    text = """module @m attributes {mhlo.num_partitions = 4 : i32, mhlo.num_replicas = 1 : i32} {
-    %1 = "stablehlo.partition_id"() : () -> tensor<ui32>
-    %2 = "stablehlo.all_gather"(%0) {all_gather_dim = 0 : i64, channel_handle = #stablehlo.channel_handle<handle = 12, \
-type = 1>, use_global_device_ids} : (tensor<2xf32>) -> tensor<8xf32>
-    }"""
-    found = replicas.as_replicas(text, 4)
-    assert "num_partitions = 1 : i32, mhlo.num_replicas = 4" in found and '"stablehlo.replica_id"()' in found
-    assert "(%0) {all_gather_dim = 0 : i64} :" in found and "partition_id" not in found
 
 
 def test_an_absent_plugin_is_named_with_its_wheel(monkeypatch: pytest.MonkeyPatch) -> None:

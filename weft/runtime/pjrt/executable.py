@@ -30,7 +30,6 @@ from weft.runtime.device import Placement
 from weft.runtime.pjrt import checks, parts
 from weft.runtime.pjrt.client import Buffer, Client, Loaded, make_report
 from weft.runtime.pjrt.options import CPU_SETTINGS, write_compile_options
-from weft.runtime.pjrt.replicas import as_replicas
 
 if TYPE_CHECKING:
     from weft.runtime.pjrt import inside as inspection
@@ -76,10 +75,9 @@ class PjrtCompilation:
         sizes = self.sizes or {}
         count = math.prod(sizes.values())
         with measured(self.seconds, "compile", "stablehlo"):
-            text = stablehlo.emit(
+            return stablehlo.emit(
                 self.emitted, donated=self.aliases, num_partitions=count, axes=sizes, platform=self.platform
             )
-        return as_replicas(text, count) if count > 1 else text
 
     @functools.cached_property
     def parts(self) -> tuple[Jaxpr, list[parts.Part]] | None:
