@@ -12,8 +12,11 @@ from tests.compiler import standalone
 from tests.compiler.running import assert_same
 from tests.fuzz.campaign import NO_RULE, generate
 from tests.fuzz.checks import case_of
+from tests.laws.laws import assert_close
 from tests.laws.samples import ALONE, Case
 from tests.laws.test_compiled import merged
+from weft.compiler.target.cpu.standalone.definitions import with_own_definitions
+from weft.compiler.target.cpu.standalone.machines import find_machine
 from weft.errors import NotSupportedError
 from weft.ir.jaxpr import Jaxpr, subjaxprs
 from weft.runtime.cpu.guarded import Edge
@@ -25,6 +28,7 @@ LIBRARIES = frozenset(
     {"cholesky", "eig", "eigh", "fft", "geqrf", "hessenberg", "linear_solve", "lu", "qr", "schur", "svd"}
     | {"triangular_solve", "tridiagonal", "tridiagonal_solve", "lu_pivots_to_permutation", "householder_product"}
 )
+DEFINED = sorted(LIBRARIES - {"eig", "schur", "householder_product"})
 OWN = [case for case in ALONE if case.primitive.name not in LIBRARIES]
 TOGETHER = 12
 
@@ -85,6 +89,21 @@ def test_random_programs(first: int) -> None:
         for actual, wanted in zip(results, expected, strict=True):
             assert_same(np.frombuffer(actual, wanted.dtype).reshape(wanted.shape), wanted, f"seed {seed}")
     assert checked
+
+
+@pytest.mark.parametrize(
+    "name", [n if n in ("fft", "lu") else pytest.param(n, marks=pytest.mark.slow) for n in DEFINED]
+)
+def test_definitions(name: str) -> None:
+    """Factorizations and transforms by kernels agree with those of LAPACK; vectors up to their signs."""
+    target = find_machine("host").targets[0][1]
+    for case in (case for case in ALONE if case.primitive.name == name):
+        results = standalone.call(with_own_definitions(merged([case]), target), case.arrays, Edge.END)
+        for actual, wanted in zip(results, case.results, strict=True):
+            found = np.frombuffer(actual, wanted.dtype).reshape(wanted.shape)
+            if name in ("eigh", "svd"):
+                found, wanted = np.abs(found), np.abs(wanted)
+            assert_close(found, wanted, case.tolerance or 1e-4, str(case))
 
 
 def test_operations_of_other_libraries_are_refused() -> None:

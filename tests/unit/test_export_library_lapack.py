@@ -108,7 +108,7 @@ def test_lapack(name: str, threads: bool, tmp_path: pathlib.Path) -> None:
 
 
 def test_what_remains_an_error() -> None:
-    x = normal(64)
+    x = normal(1021)
     with pytest.raises(NotSupportedError, match=r"fft[\s\S]*test_export_library_lapack\.py"):
         export.library(lambda x: wnp.fft.fft(x).real, x, lapack="system")
     with pytest.raises(NotSupportedError, match="LAPACK"):

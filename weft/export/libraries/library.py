@@ -19,7 +19,7 @@ from weft.checkpointing import tensor_file
 from weft.export.exported import Exported, check_scopes, export_trace
 from weft.export.libraries import cplusplus, header, javascript, linkers
 from weft.export.libraries.archive import write_archive
-from weft.export.libraries.programs import LibraryFunction
+from weft.export.libraries.programs import LibraryFunction, SeparateConstants
 from weft.export.libraries.signature import Signature, Tensor, make_identifier, write_description
 
 if TYPE_CHECKING:
@@ -124,14 +124,12 @@ class Library:
         else:
             files[f"lib{self.name}.a"] = write_archive([(o.name, o.code, o.symbols) for o in self.objects])
         if self.constants:
-            files[f"{self.name}.safetensors"] = b"".join(
-                bytes(memoryview(chunk).cast("B")) for chunk in tensor_file.chunks(list(self.constants.items()))
-            )
+            files[f"{self.name}.safetensors"] = self._constants_file()
         for name, content in files.items():
             (target / name).write_bytes(content)
         found = [target / name for name in files]
         if self._find_linker(linker) is not None:
-            found.append(self.link(target / f"lib{self.name}.{'wasm' if self.is_wasm else 'so'}", linker))
+            found.append(self.link(target / f"lib{self.name}.{self._suffix}", linker))
         return found
 
     def write(self, file: str | os.PathLike[str], linker: str | None = None) -> list[pathlib.Path]:
@@ -152,9 +150,16 @@ class Library:
                 f"{self.name}.mjs": javascript.write_module(target.name, self.signatures),
                 f"{self.name}.d.mts": javascript.write_types(self.name, self.signatures),
             }
-        for name, text in texts.items():
-            (target.parent / name).write_text(text)
-        return [target, *(target.parent / name for name in texts)]
+        files = {name: text.encode() for name, text in texts.items()}
+        if self.constants:
+            files[f"{target.stem.removeprefix('lib')}.safetensors"] = self._constants_file()
+        for name, content in files.items():
+            (target.parent / name).write_bytes(content)
+        return [target, *(target.parent / name for name in files)]
+
+    def _constants_file(self) -> bytes:
+        chunks = tensor_file.chunks(list(self.constants.items()))
+        return b"".join(bytes(memoryview(chunk).cast("B")) for chunk in chunks)
 
     def link(self, file: str | os.PathLike[str], linker: str | None = None) -> pathlib.Path:
         """Link the library to a shared library or a WebAssembly module.
@@ -183,9 +188,13 @@ class Library:
                 linkers.link_library(found, objects, str(output), output.name, self.threads, self.lapack)
         return output
 
+    @property
+    def _suffix(self) -> str:
+        return "wasm" if self.is_wasm else "dylib" if "apple" in self.triple else "so"
+
     def _find_linker(self, asked: str | None) -> linkers.Linker | None:
         host = machines.find_machine("host").triple
-        is_host = self.triple.split("-")[0] == host.split("-")[0] and "linux" in host
+        is_host = self.triple.split("-")[0] == host.split("-")[0] and ("linux" in host or self.triple == host)
         return linkers.find_linker(self.triple, is_host, asked)
 
     @property
@@ -211,9 +220,9 @@ def library(
     """Compile a function for given types to a library that runs without Python.
 
     The result computes the bits that `jit` computes on a machine with the same features, except that products of large
-    matrices and functions of small ones are always computed by kernels of Weft. Arguments that `jit` was told to donate
-    may share their memory with results. Sizes may be symbolic (`symbolic_shape`) if they have upper bounds. A function
-    that calls Python, LAPACK or a Fourier transform raises an error that names the line.
+    matrices, factorizations and Fourier transforms are always computed by kernels of Weft. Donated arguments share
+    their memory with results of their types. Sizes may be symbolic (`symbolic_shape`) if they have upper bounds. A
+    function that calls Python, or has an operation without kernels, raises an error that names the line.
 
     Args:
         f: a function, the result of `jit` or `export`, or a dict of several: `{"step": (step, *specs)}`.
@@ -224,8 +233,8 @@ def library(
         threads: whether large kernels are shared by threads.
         constants: "inline" to store constants in the objects, "separate" for large ones as arguments, which `save`
             writes to a safetensors file.
-        lapack: "system" to call BLAS and LAPACK, which users of the library link, as `jit` does; by default operations
-            that need them raise an error, except on small matrices.
+        lapack: "system" to call BLAS and LAPACK, which users of the library link, as `jit` does; by default kernels of
+            Weft factor matrices, and what has none (eigenvalues of general matrices) raises an error.
 
     Returns:
         The library.
@@ -244,33 +253,42 @@ def library(
         raise NotSupportedError("A library for WebAssembly must not need LAPACK.", received=f"lapack={lapack!r}")
     if threads and machine.triple.startswith("wasm"):
         raise NotSupportedError("A library for WebAssembly must have one thread.", received="threads=True")
-    functions = _collect(f, specs, name, constants == "separate")
+    apart = SeparateConstants() if constants == "separate" else None
+    functions = _collect(f, specs, name, apart, lapack is not None)
     own = make_identifier(name if name is not None else next(iter(functions)).name)
     if name is not None and name != own:
         raise ArgumentError("The name of a library must be an identifier of C.", received=repr(name), fix=repr(own))
     objects, signatures = _compile(own, functions, machine, threads, lapack is not None)
-    held = {k: v for function in functions for k, v in function.separate_constants().items()}
-    properties = [
-        f"Target: {machine.triple}, {', '.join(level for level, _ in machine.targets)}.",
-        "It computes the bits of jit on the same features; products of large matrices and functions of small ones are",
-        "computed by kernels of Weft, where jit may call BLAS and LAPACK.",
-        "It allocates no memory. " + _describe_state(machine, threads, lapack is not None),
-    ]
-    text = header.write_header(own, signatures, properties, threads)
+    text = header.write_header(own, signatures, _describe(machine, threads, lapack is not None), threads)
+    held = {} if apart is None else apart.arrays
     return Library(own, target, machine.triple, objects, tuple(signatures), held, text, threads, lapack is not None)
 
 
-def _describe_state(machine: Any, threads: bool, lapack: bool) -> str:
+def _describe(machine: Any, threads: bool, lapack: bool) -> list[str]:
+    """Return lines for the header: the target, the bits, what is called, and variables."""
+    bits = ["It computes the bits of jit on the same features and with this LAPACK."]
+    if not lapack:
+        bits = [
+            "It computes the bits of jit on the same features; products of large matrices, factorizations and Fourier",
+            "transforms are computed by kernels of Weft, where jit calls libraries.",
+        ]
     variables = ["the level of the processor"] * (len(machine.targets) > 1) + ["the state of its threads"] * threads
     called = ["pthreads and the C library"] * threads + ["BLAS and LAPACK (-llapack -lblas)"] * lapack
-    return f"It calls {', '.join(called) or 'no other library'}. Its variables: {', '.join(variables) or 'none'}."
+    return [
+        f"Target: {machine.triple}, {', '.join(level for level, _ in machine.targets)}.",
+        *bits,
+        f"It allocates no memory. It calls {', '.join(called) or 'no other library'}.",
+        f"Its variables: {', '.join(variables) or 'none'}.",
+    ]
 
 
-def _collect(f: Any, specs: Sequence[Any], name: str | None, separate: bool) -> list[LibraryFunction]:
+def _collect(
+    f: Any, specs: Sequence[Any], name: str | None, separate: SeparateConstants | None, lapack: bool
+) -> list[LibraryFunction]:
     """Return the functions to compile, with their names."""
     if not isinstance(f, Mapping):
         exported, donated = _export(f, specs)
-        return [LibraryFunction(name or make_identifier(exported.fun_name), exported, donated, separate)]
+        return [LibraryFunction(name or make_identifier(exported.fun_name), exported, donated, separate, lapack)]
     if specs or not f:
         raise ArgumentError(
             "Several functions must have their types in the dict.",
@@ -282,7 +300,7 @@ def _collect(f: Any, specs: Sequence[Any], name: str | None, separate: bool) -> 
         if key != make_identifier(str(key)):
             raise ArgumentError("The name of a function must be an identifier of C.", received=repr(key))
         parts = value if isinstance(value, tuple) else (value,)
-        found.append(LibraryFunction(key, *_export(parts[0], parts[1:]), separate))
+        found.append(LibraryFunction(key, *_export(parts[0], parts[1:]), separate, lapack))
     return found
 
 

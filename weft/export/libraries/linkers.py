@@ -52,7 +52,9 @@ def link_library(
     """Link objects to a shared library. If the system has no LAPACK, programs that load the library must bring it."""
     if linker.is_compiler:
         options = ["-shared", f"-Wl,-soname,{name}", "-Wl,-Bsymbolic", "-Wl,-z,noexecstack"]
-        options += ["-lpthread"] if threads else [] if lapack else ["-nostdlib"]
+        if sys.platform == "darwin":
+            options = ["-dynamiclib", f"-Wl,-install_name,@rpath/{name}"]
+        options += ["-lpthread"] if threads else [] if lapack or sys.platform == "darwin" else ["-nostdlib"]
         command = [*linker.command, *options, "-o", output, *objects]
         for libraries in (("-llapack", "-lblas"), ("-lopenblas",)) if lapack else ():
             if not subprocess.run([*command, *libraries], capture_output=True, check=False).returncode:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from weft.base import dtypes
+from weft.base import dtypes, tree
 from weft.base.compile_options import get_compile_options
 from weft.base.errors import ArgumentError, NotSupportedError
 from weft.base.lazy import lazy
@@ -29,10 +30,11 @@ from weft.ir.types import ArrayType
 
 if TYPE_CHECKING:
     from weft.compiler import compile as compiler, family
-    from weft.compiler.target.cpu.standalone import failures, unit
+    from weft.compiler.target.cpu.standalone import definitions, failures, unit
 else:
     compiler = lazy("weft.compiler.compile")
     family = lazy("weft.compiler.family")
+    definitions = lazy("weft.compiler.target.cpu.standalone.definitions")
     failures = lazy("weft.compiler.target.cpu.standalone.failures")
     unit = lazy("weft.compiler.target.cpu.standalone.unit")
 
@@ -46,14 +48,37 @@ MOST_INLINE_BYTES = 128 << 20
 _LEAST_SHARED = 2
 
 
+class SeparateConstants:
+    """Constants of a library that are arguments of its functions; functions share equal ones."""
+
+    def __init__(self) -> None:
+        self.arrays: dict[str, np.ndarray] = {}
+        self._names: dict[Any, str] = {}
+
+    def name(self, array: np.ndarray) -> str:
+        """Return the name of a constant."""
+        key = (array.shape, array.dtype.str, hashlib.blake2b(array.view(np.uint8).data, digest_size=32).digest())
+        if key not in self._names:
+            self._names[key] = f"constant_{len(self._names)}"
+            self.arrays[self._names[key]] = array
+        return self._names[key]
+
+
 class LibraryFunction:
     """Function to be compiled: an export, the arguments whose memory results may take, and constants.
 
-    Constants are the first arguments of its programs; those of `separate` are its last arguments.
+    Constants are the first arguments of its programs. Large ones are its last arguments, if they are `separate`.
     """
 
-    def __init__(self, name: str, exported: Exported, donated: Sequence[int], separate: bool) -> None:
-        self.name, self.exported = name, exported
+    def __init__(
+        self,
+        name: str,
+        exported: Exported,
+        donated: Sequence[int],
+        separate: SeparateConstants | None = None,
+        lapack: bool = False,
+    ) -> None:
+        self.name, self.exported, self.lapack = name, exported, lapack
         if exported.nr_devices > 1:
             raise NotSupportedError(
                 "A function of a library must be for one device.",
@@ -67,17 +92,20 @@ class LibraryFunction:
         self.out_avals = [t for t in exported.out_avals if not is_empty(t)]
         leaves = [i for i, t in enumerate(exported.in_avals) if not is_empty(t)]
         self.donated = [False] * len(self.constants) + [i in donated for i in leaves]
-        self._argument_names = make_identifiers(
-            [*(exported.argument_names[i] for i in leaves), *(f"constant_{n}" for n in range(len(self.constants)))]
-        )
-        inline = sum(c.nbytes for c in self.constants)
-        if not separate and inline > MOST_INLINE_BYTES:
+        apart = [separate is not None and _is_separate(c) for c in self.constants]
+        # The indices of separate constants, and their names.
+        self.separate = [n for n, is_apart in enumerate(apart) if is_apart]
+        self.separate_names = [] if separate is None else [separate.name(self.constants[n]) for n in self.separate]
+        taken = len(self.separate_names)
+        paths = [exported.argument_names[i] for i in leaves]
+        self._argument_names = make_identifiers([*self.separate_names, *paths])[taken:]
+        inline = sum(c.nbytes for c, is_apart in zip(self.constants, apart, strict=True) if not is_apart)
+        if inline > MOST_INLINE_BYTES:
             raise ArgumentError(
                 f"The constants of a library must have at most {MOST_INLINE_BYTES >> 20} MiB to be stored in objects.",
                 received=f"{inline >> 20} MiB",
                 fix='constants="separate"',
             )
-        self.separate = [n for n, c in enumerate(self.constants) if separate and c.nbytes >= SEPARATE_BYTES]
         self.symbols = _symbols(exported)
         self.sizes = [_bounds(symbol) for symbol in self.symbols]
         combinations = math.prod(size.high - size.low + 1 for size in self.sizes)
@@ -87,6 +115,7 @@ class LibraryFunction:
                 received=", ".join(f"{s.name} from {s.low} to {s.high}" for s in self.sizes),
                 fix='narrower bounds, symbolic_shape("b, 3", constraints=["b <= 64"])',
             )
+        self.combinations = list(self._combine())
         self.homes = self._pair_results()
         self.failures = failures.Failures()
         # The jaxpr with some symbols replaced by sizes that do not share a program with others.
@@ -112,12 +141,7 @@ class LibraryFunction:
             constants[n] = count + position
         return [*constants, *range(count)]
 
-    def separate_constants(self) -> dict[str, np.ndarray]:
-        """Return the constants that are arguments, by name."""
-        names = self._argument_names[len(self.in_avals) :]
-        return {names[n]: self.constants[n] for n in self.separate}
-
-    def combinations(self) -> Iterator[dict[Symbol, int] | None]:
+    def _combine(self) -> Iterator[dict[Symbol, int] | None]:
         """Yield the sizes in order, the last one fastest; None where constraints exclude them."""
         for values in itertools.product(*(range(s.low, s.high + 1) for s in self.sizes)):
             sizes = dict(zip(self.symbols, values, strict=True))
@@ -126,7 +150,7 @@ class LibraryFunction:
     def entry(self, target: Any) -> Any:
         """Compile the function for a target."""
         programs: list[Any] = []
-        for sizes in self.combinations():
+        for sizes in self.combinations:
             programs.append(None if sizes is None else self._program(sizes, target))
         found = next((p for p in programs if p is not None), None)
         if found is None:
@@ -150,12 +174,13 @@ class LibraryFunction:
 
     def _compile(self, sizes: Mapping[Symbol, int], target: Any, donated: Sequence[bool]) -> Any:
         options = get_compile_options()
-        if not sizes:
-            return compiler.compile_program(self.jaxpr, donated, target, options).program
+        plain = at_sizes(self.jaxpr, sizes) if sizes else self.jaxpr
+        own = definitions.with_own_definitions(plain, target, self.lapack)
+        if not sizes or own is not plain:
+            return compiler.compile_program(own, donated, target, options).program
         small = {symbol: size for symbol, size in sizes.items() if size < _LEAST_SHARED}
         if len(small) == len(sizes):
-            jaxpr = at_sizes(self.jaxpr, sizes)
-            return compiler.compile_program(jaxpr, donated, target, options).program
+            return compiler.compile_program(plain, donated, target, options).program
         key = tuple(small.items())
         if key not in self._general:
             self._general[key] = at_sizes(self.jaxpr, small) if small else self.jaxpr
@@ -166,10 +191,10 @@ class LibraryFunction:
         return unit.Place(_element(aval)[1], self._least(aval) == 0, alias)
 
     def _least(self, aval: ArrayType) -> int:
-        return min((_count(aval, sizes) for sizes in self.combinations() if sizes is not None), default=0)
+        return min((_count(aval, sizes) for sizes in self.combinations if sizes is not None), default=0)
 
     def _most_bytes(self, aval: ArrayType) -> int:
-        most = max((_count(aval, sizes) for sizes in self.combinations() if sizes is not None), default=0)
+        most = max((_count(aval, sizes) for sizes in self.combinations if sizes is not None), default=0)
         return most * _storage_bytes(aval)
 
     def signature(self, workspace_bytes: int) -> Signature:
@@ -179,12 +204,12 @@ class LibraryFunction:
         arguments = [
             self._tensor(name, t, donated=d) for name, t, d in zip(names, self.in_avals, donated, strict=False)
         ]
-        for name, array in self.separate_constants().items():
-            shape, dtype = _array_shape(array)
-            arguments.append(Tensor(name, dtype, shape, array.nbytes, constant=True))
+        for name, n in zip(self.separate_names, self.separate, strict=True):
+            array = self.constants[n]
+            arguments.append(Tensor(name, dtypes.name(array.dtype), array.shape, array.nbytes, constant=True))
+        own = self._result_names([*names, *self.separate_names])
         results = [
-            self._tensor(name, t, alias=a)
-            for name, t, a in zip(self._result_names(names), self.out_avals, self.homes, strict=True)
+            self._tensor(name, t, alias=home) for name, t, home in zip(own, self.out_avals, self.homes, strict=True)
         ]
         (in_tree, exact), (out_tree, exact_results) = map(_tree_json, (self.exported.in_tree, self.exported.out_tree))
         return Signature(
@@ -261,15 +286,18 @@ def _element(aval: Any) -> tuple[str, int, tuple[int, ...]]:
     return dtypes.name(aval.dtype), alignment, ()
 
 
-def _array_shape(array: np.ndarray) -> tuple[tuple[int, ...], str]:
-    if array.dtype.names is not None:
-        return (*array.shape, array.dtype.itemsize // 4), "uint32"
-    return array.shape, dtypes.name(array.dtype)
+def _is_separate(array: np.ndarray) -> bool:
+    return array.nbytes >= SEPARATE_BYTES and array.dtype.names is None
 
 
 def _tree_json(structure: PyTreeDef) -> tuple[Any, bool]:
-    """Return a structure as JSON, and whether it is exact: nodes without JSON become tuples."""
+    """Return a structure as JSON, and whether it is exact: nodes without JSON become tuples, and everything becomes one
+    tuple if a key of a dict has none."""
     try:
         return to_json(structure), True
-    except ArgumentError:
+    except (ArgumentError, NotSupportedError):
+        pass
+    try:
         return to_json(structure, plain=True), False
+    except NotSupportedError:
+        return to_json(tree.structure((0,) * structure.num_leaves)), False

@@ -194,6 +194,8 @@ def _describe(step: Any) -> str:
 def _fix(step: Any) -> str:
     if isinstance(step, Call) and step.routine in TAPE_ROUTINES:
         return "lax.scan, or a fori_loop with constant bounds"
+    if isinstance(step, Call) and step.label == "fft":
+        return "a length of at most 512, or a power of 2"
     if isinstance(step, Call) and step.routine != HOST:
-        return 'lapack="system", matrices of at most 16 rows, or this operation outside of the library'
+        return 'lapack="system", or this operation outside of the library'
     return "this operation outside of the library"
