@@ -9,8 +9,10 @@ import pytest
 
 import weft
 import weft.numpy as wnp
-from tests.onnx.runtime import check, compare, run_model
+from tests.fuzz.exports import program, shape_at
+from tests.onnx.runtime import check, compare, parts_of, run_model
 from weft import export, lax, random
+from weft.errors import WeftError
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(5, 3)).astype(np.float32)
@@ -46,6 +48,10 @@ PROGRAMS: dict[str, tuple[Any, ...]] = {
             lax.dynamic_update_slice(x, x[:2, :2], (i[1], i[4])), x[::-2, 1:],
         ),
         X, INDICES,
+    ),
+    "nan": (
+        lambda x, i: (x.at[i].max(x[::-1]), x.at[i].min(x[::-1], mode="clip"), x.max(0), wnp.sort(x, 0), x.argmin(0)),
+        np.where(X > 0.9, np.float32(np.nan), X), INDICES,
     ),
     "statistics": (lambda x: (x.var(0), wnp.linalg.norm(x), wnp.cumsum(x, 1), wnp.quantile(x, 0.3), wnp.ptp(x)), X),
     "integers": (
@@ -116,3 +122,30 @@ def test_one_model_for_all_sizes(sizes: tuple[int, int]) -> None:
     first, second = sizes
     x, y = (RNG.normal(size=(n, second)).astype(np.float32) for n in (first, 2 * first + 1))
     compare(run_model(model, x, y), function(wnp.asarray(x), wnp.asarray(y)), 1e-6)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_random_programs_for_all_sizes(seed: int) -> None:
+    """Programs of the fuzzer: the model has the results of the export at each size that the export takes."""
+    _, function, shape, dtype = program(seed)
+    try:
+        exported = export.export(weft.jit(function))(weft.ShapeDtypeStruct(export.symbolic_shape(shape), dtype))
+        model = export.onnx(exported)
+    except (WeftError, ValueError, TypeError, IndexError):  # there is none for all sizes, or no model
+        return
+    for size in (1, 2, 3, 9):
+        x = np.random.default_rng(seed).integers(-3, 4, shape_at(shape, size)).astype(dtype)
+        try:
+            expected = weft.tree.leaves(exported.call(x))
+        except WeftError:  # a size that the function asked for, and was told otherwise
+            continue
+        compare(run_model(model, x), parts_of(expected), 3e-2 if dtype == "bfloat16" else 1e-4)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 5])
+def test_windows_larger_than_the_operand(rows: int) -> None:
+    """Counts of windows are quotients of negative numbers at small sizes."""
+    (n,) = export.symbolic_shape("n")
+    pool = lambda x: lax.reduce_window(x, 0.0, lax.add, (4, 1), (2, 1), ((0, 1), (0, 0)))
+    model = export.onnx(pool, weft.ShapeDtypeStruct((n, 3), np.float32))
+    compare(run_model(model, X[:rows]), [pool(X[:rows])], 1e-6)

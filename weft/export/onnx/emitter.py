@@ -12,8 +12,8 @@ import numpy as np
 
 from weft.base import dtypes
 from weft.base.errors import NotSupportedError
-from weft.export.onnx.graph import TYPE_VERSIONS, Attribute, ElementType, Graph, Node, Shape, Value, element_type
-from weft.export.onnx.kernels import computing_dtype
+from weft.export.onnx.graph import ELEMENT_TYPES, TYPE_VERSIONS, Attribute, ElementType, Graph, Node, Shape, Value
+from weft.export.onnx.kernels import KERNELS, computing_dtype
 from weft.indexing.dimension import Dimension, is_symbolic_shape
 from weft.indexing.expression import Expression, Extremum, FloorDivide, Modulo, Symbol
 from weft.ir.jaxpr import Equation
@@ -54,6 +54,7 @@ class Emitter:
 
     def input(self, name: str, dtype: np.dtype[Any], shape: Shape) -> Value:
         """Append an input to the graph that is being emitted."""
+        self.require(dtype)
         value = Value(self.new_name(name), dtype, shape)
         self._graphs[-1].inputs.append(value)
         return value
@@ -112,7 +113,10 @@ class Emitter:
 
     def copy(self, source: Value, target: Value) -> None:
         """Append a node that copies a value under another name."""
-        self._graphs[-1].nodes.append(Node("Identity", (source.name,), (target.name,), {}, self._node_name("Identity")))
+        plain = source.dtype.name in KERNELS["Identity"]
+        operation, attributes = ("Identity", {}) if plain else ("Cast", {"to": ElementType(source.dtype.name)})
+        name = self._node_name(operation)
+        self._graphs[-1].nodes.append(Node(operation, (source.name,), (target.name,), attributes, name))
 
     def give(self, body: Graph, values: Sequence[Value]) -> None:
         """Return values from the body that is being emitted: each is the result of a node of its own in it."""
@@ -132,6 +136,7 @@ class Emitter:
     def constant(self, value: Any, dtype: Any = None) -> Value:
         """Return a constant of the model; equal ones are stored once."""
         array = np.asarray(value) if dtype is None else np.asarray(value).astype(dtype)
+        self.require(array.dtype)
         key = (array.dtype.name, array.shape, array.tobytes()) if array.size <= 64 else id(array)
         found = self._constants.get(key)
         if found is None:
@@ -162,8 +167,10 @@ class Emitter:
             values = [self.dimension(part) for part in size.arguments]
             name = "Min" if size.sign > 0 else "Max"
             return functools.reduce(lambda a, b: self.node(name, [a, b], INT64, (1,)), values)
-        if isinstance(size, FloorDivide):  # sizes are not negative, so that the quotient cut towards zero is the same
-            return self._integers("Div", self.dimension(size.dividend), self.dimension(size.divisor))
+        if isinstance(size, FloorDivide):  # `Div` cuts towards zero, and the dividend may be negative
+            dividend, divisor = self.dimension(size.dividend), self.dimension(size.divisor)
+            whole = self._integers("Sub", dividend, self._integers("Mod", dividend, divisor))
+            return self._integers("Div", whole, divisor)
         if isinstance(size, Modulo):
             return self._integers("Mod", self.dimension(size.dividend), self.dimension(size.divisor))
         total: Value | None = None
@@ -211,11 +218,16 @@ class Emitter:
         if x.data is not None and x.data.size <= 64:
             with np.errstate(all="ignore"):
                 return self.constant(x.data, dtype)
-        element_type(dtype)
-        self.version = max(self.version, TYPE_VERSIONS.get(dtype.name, 0))
+        self.require(dtype)
         extra = {"saturate": 0} if dtypes.kind(dtype) == "f" and dtype.itemsize == 1 else {}
         narrow = self.node("Cast", [x.narrow], dtype, x.narrow.shape, to=ElementType(dtype.name), **extra)
         return self.expand(narrow, x.shape)
+
+    def require(self, dtype: np.dtype[Any]) -> None:
+        """Raise the version of the operator set to the first one that has a dtype; refuse one that none has."""
+        if dtype.name not in ELEMENT_TYPES:
+            raise self.refuse(f"the format has no {dtypes.name(dtype)}", "convert to another dtype")
+        self.version = max(self.version, TYPE_VERSIONS.get(dtype.name, 0))
 
     def move(
         self, operation: str, x: Value, others: Sequence[Value | None], shape: Shape, **attributes: Attribute

@@ -18,8 +18,6 @@ NUMBERS = FLOATS | {"int32", "int64"}
 BYTES = NUMBERS | {"uint8"}
 WORDS = frozenset({"uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64"})
 EVERY = NUMBERS | WORDS | {"bool", "float16", "bfloat16"}
-SHORT_FLOATS = frozenset({"float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz"})
-MOVED = EVERY | SHORT_FLOATS
 
 KERNELS: dict[str, frozenset[str]] = {
     **dict.fromkeys(("Add", "Sub", "Mul", "Div", "Mod", "Pow", "Max", "Min", "MatMul", "Einsum"), NUMBERS),
@@ -32,7 +30,7 @@ KERNELS: dict[str, frozenset[str]] = {
     **dict.fromkeys(("And", "Or", "Xor", "Not"), frozenset({"bool"})),
     **dict.fromkeys(("BitwiseAnd", "BitwiseOr", "BitwiseXor", "BitwiseNot"), WORDS),
     **dict.fromkeys(("Concat", "Slice", "Gather", "GatherElements", "GatherND", "ScatterElements", "Split"), EVERY),
-    **dict.fromkeys(("Reshape", "Transpose", "Identity"), MOVED),
+    **dict.fromkeys(("Reshape", "Transpose", "Identity"), EVERY),
     "Equal": NUMBERS | {"bool"},
     "Where": BYTES,
     "Expand": EVERY - {"bfloat16"},

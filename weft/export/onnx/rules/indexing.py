@@ -9,9 +9,9 @@ import numpy as np
 
 from weft import numpy as wnp
 from weft.base import dtypes
-from weft.export.onnx.emitter import FLOAT32, INT64, Emitter
+from weft.export.onnx.emitter import FLOAT32, INT32, INT64, Emitter
 from weft.export.onnx.graph import Value
-from weft.export.onnx.rules.elementwise import compare, is_bool
+from weft.export.onnx.rules.elementwise import compare, is_bool, is_nan
 from weft.export.onnx.rules.movement import cut
 from weft.export.onnx.table import define, rule
 from weft.ir.jaxpr import Equation
@@ -22,6 +22,8 @@ from weft.primitives.movement.scatter import ScatterDimensionNumbers
 
 ROWS = GatherDimensionNumbers((1,), (0,), (0,))
 ROWS_WRITTEN = ScatterDimensionNumbers((1,), (0,), (0,))
+# By primitive: what changes no number.
+EXTREMES = {"scatter-min": math.inf, "scatter-max": -math.inf}
 # By primitive: the reduction of `ScatterElements`.
 WRITES = {"scatter": "none", "scatter-add": "add", "scatter-mul": "mul", "scatter-min": "min", "scatter-max": "max"}
 
@@ -171,20 +173,29 @@ def write_scatter(g: Emitter, e: Equation, x: Value, indices: Value, updates: Va
         x, updates = g.cast(x, FLOAT32), g.cast(updates, FLOAT32)
     elif WRITES[name] != "none" and (is_bool(x) or dtypes.itemsize_bits(own) < 32 or dtypes.kind(own) == "u"):
         x, updates = g.cast(x, INT64), g.cast(updates, INT64)
+    if name in EXTREMES and dtypes.kind(x.dtype) == "f":  # kernels differ in what they do with nan
+        nothing = g.scalar(EXTREMES[name], x)
+        marks = [is_nan(g, value) for value in (x, updates)]
+        numbers = [g.where(mark, nothing, value) for mark, value in zip(marks, (x, updates), strict=True)]
+        counts = write_rows(g, e, "add", g.cast(marks[0], INT32), indices, g.cast(marks[1], INT32))
+        written = write_rows(g, e, WRITES[name], numbers[0], indices, numbers[1])
+        written = g.where(compare(g, "Greater", counts, g.scalar(0, counts)), g.scalar(math.nan, written), written)
+    else:
+        written = write_rows(g, e, WRITES[name], x, indices, updates)
+    return g.cast(written, own)
+
+
+def write_rows(g: Emitter, e: Equation, reduction: str, x: Value, indices: Value, updates: Value) -> Value:
+    """Combine rows of a matrix with updates by a reduction that runtimes have."""
     count, width = x.shape
-    clip = e.params["mode"] is not GatherScatterMode.FILL_OR_DROP
-    at, inside = positions(g, indices, count, clip)
+    at, inside = positions(g, indices, count, e.params["mode"] is not GatherScatterMode.FILL_OR_DROP)
     target = x
     if inside is not None:
         at = g.where(inside, at, g.reshape(g.dimension(count), ()))
         target = g.concatenate([x, g.expand(g.scalar(0, x), (1, width))], 0)
-    at = g.expand(at, updates.shape)
-    written = g.node(
-        "ScatterElements", [target, at, updates], target.dtype, target.shape, axis=0, reduction=WRITES[name]
-    )
-    if inside is not None:
-        written = cut(g, written, [0], [0], [count], [1], [count])
-    return g.cast(written, own)
+    rows = [target, g.expand(at, updates.shape), updates]
+    written = g.node("ScatterElements", rows, target.dtype, target.shape, axis=0, reduction=reduction)
+    return written if inside is None else cut(g, written, [0], [0], [count], [1], [count])
 
 
 def define_scatter(operation: Any) -> Any:

@@ -11,7 +11,7 @@ from weft.export.onnx.emitter import END, INT64, Emitter
 from weft.export.onnx.graph import Value
 from weft.export.onnx.table import rule
 from weft.indexing.dimension import Dimension
-from weft.indexing.expression import Expression
+from weft.indexing.expression import Expression, maximum
 from weft.ir.jaxpr import Equation
 
 
@@ -113,22 +113,17 @@ def pad(g: Emitter, x: Value, value: Value, config: Any) -> Value:
             x = dilate(g, x, value, axis, interior)
     for axis, (low, high, _) in enumerate(config):
         pieces = [x]
-        for size, front in ((low, True), (high, False)):
-            if not is_negative(size) and size != 0:
+        for size, front in ((maximum(low, 0), True), (maximum(high, 0), False)):
+            if size != 0:
                 block = g.expand(g.reshape(value, (1,) * x.rank), (*x.shape[:axis], size, *x.shape[axis + 1 :]))
                 pieces.insert(0 if front else len(pieces), block)
         x = g.concatenate(pieces, axis)
     for axis, (low, high, _) in enumerate(config):  # after padding, since more may be removed than there were elements
-        start, end = (-n if is_negative(n) else 0 for n in (low, high))
-        if start or end:
+        start, end = (maximum(-n, 0) for n in (low, high))
+        if start != 0 or end != 0:
             limit = x.shape[axis] - end
             x = cut(g, x, [axis], [start], [limit], [1], [limit - start])
     return x
-
-
-def is_negative(size: Dimension) -> bool:
-    """Return whether an amount of padding removes elements; symbolic ones add some."""
-    return not isinstance(size, Expression) and size < 0
 
 
 def dilate(g: Emitter, x: Value, value: Value, axis: int, interior: int) -> Value:
