@@ -122,12 +122,10 @@ def onnx(
     >>> import weft, weft.numpy as np
     >>> from weft import export
     >>> batch = weft.ShapeDtypeStruct(export.symbolic_shape("b, 2"), np.float32)
-    >>> model = export.onnx(lambda x: np.tanh(x).sum(axis=1), batch)
-    >>> print(model.as_text())
+    >>> print(export.onnx(lambda x: x.sum(axis=1), batch).as_text())
     lambda (float[b,2] x) => (float[b] result) {
       int64[1] c = {1}
-      v3 = Tanh(x)
-      result = ReduceSum <keepdims=0>(v3, c)
+      result = ReduceSum <keepdims=0>(x, c)
     }
     """
     if not OLDEST <= opset <= NEWEST:
