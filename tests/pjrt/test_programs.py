@@ -174,6 +174,21 @@ def test_platform_dependent_chooses_by_the_hardware(device: Device) -> None:
     assert float(f(weft.device_put(np.float32(1), device))) == 2
 
 
+def test_exported_programs_run_on_it(device: Device) -> None:
+    from weft import export
+    from weft.runtime.platforms import target_name, target_names
+
+    f = weft.jit(lambda x: wnp.tanh(x) @ x)
+    value = np.ones((3, 3), np.float32)
+    exported = export.export(f)(value)
+    assert target_name("pjrt:cpu") == "cpu" and target_names() == exported.platforms == ("cpu", "cuda")
+    x = weft.device_put(value, device)
+    again = export.deserialize(exported.serialize())
+    with weft.default_device(device):
+        np.testing.assert_allclose(again.call(x), f(value), rtol=1e-5)
+    assert export.export(f)(x).platforms == ("cpu", "cuda")
+
+
 def test_closed_over_arrays_stay_where_they_are(device: Device) -> None:
     w = weft.device_put(np.arange(3.0, dtype=np.float32), device)
     f = weft.jit(lambda x: x * w)

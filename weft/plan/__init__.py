@@ -13,7 +13,7 @@ import time
 import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from weft.api.communication import Communication
 from weft.api.jit import jit
@@ -120,6 +120,29 @@ class Plan:
         return "\n".join(lines)
 
 
+@overload
+def plan(
+    fun: Callable[..., Any],
+    /,
+    *shapes: Any,
+    mesh: Mesh | AbstractMesh,
+    in_shardings: Any = None,
+    out_shardings: Any = None,
+    donate_argnums: int | Sequence[int] | None = None,
+    machine: Any = "h100",
+    topology: None = None,
+) -> Plan: ...
+@overload
+def plan(
+    fun: Callable[..., Any],
+    /,
+    *shapes: Any,
+    mesh: Mesh | AbstractMesh | None = None,
+    in_shardings: Any = None,
+    out_shardings: Any = None,
+    donate_argnums: int | Sequence[int] | None = None,
+    topology: str,
+) -> TopologyPlan: ...
 def plan(
     fun: Callable[..., Any],
     /,

@@ -46,6 +46,7 @@ platforms: Registry[Platform] = Registry("list of devices")
 accelerators: dict[str, Callable[[], bool]] = {}
 _names: dict[str, str] = {}
 _target_names: dict[str, str] = {}
+_found: set[str] = set()
 _finders: list[Callable[[str], str | None]] = []
 
 
@@ -55,6 +56,7 @@ def register_platform(
     *,
     aliases: Sequence[str] = (),
     may_be_present: Callable[[], bool] | None = None,
+    target: str | None = None,
 ) -> None:
     """Register the devices of a platform.
 
@@ -63,12 +65,16 @@ def register_platform(
         load: a function that returns the devices, called when they are first used.
         aliases: other names under which users may ask for them.
         may_be_present: for accelerators that are used by default: whether to look for one, without loading a driver.
+        target: the name that exports and `platform_dependent` have for it, if it is not the first alias. Such a
+            platform is not among those that programs are exported for by default.
     """
     platforms.register(name, load)
     if may_be_present is not None:
         accelerators[name] = may_be_present
     _names.update(dict.fromkeys((name, *aliases), name))
-    _target_names[name] = next(iter(aliases), name)
+    _target_names[name] = target or next(iter(aliases), name)
+    if target is not None:
+        _found.add(name)
 
 
 def is_platform_name(name: str) -> bool:
@@ -87,8 +93,8 @@ def target_name(name: str) -> str:
 
 
 def target_names() -> tuple[str, ...]:
-    """Return the names that exports and `platform_dependent` have for the registered platforms."""
-    return tuple(_target_names.values())
+    """Return the names that programs are exported for by default: those of the platforms that are always registered."""
+    return tuple(target for name, target in _target_names.items() if name not in _found)
 
 
 def register_finder(find: Callable[[str], str | None]) -> None:

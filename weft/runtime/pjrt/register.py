@@ -39,6 +39,5 @@ def register(plugin: Installed, name: str) -> None:
     if platform not in memory_backends.names():
         memory_backends.register(platform, lambda: memory_backend.PjrtMemoryBackend(platform))
         execution_backends.register(platform, lambda: execution_backend.PjrtExecutionBackend(platform))
-    # The first alias is the name in exports and `platform_dependent`.
-    names = dict.fromkeys((platform, PREFIX + plugin.name, name))
-    register_platform(platform, lambda: devices.get_platform(plugin), aliases=tuple(names))
+    names = (PREFIX + plugin.name, name)
+    register_platform(platform, lambda: devices.get_platform(plugin), aliases=names, target=plugin.name)
