@@ -40,6 +40,8 @@ from weft.runtime.processes.page import where_is_this as _where_is_this
 from weft.runtime.processes.transport import OneProcess, Transport, TransportError
 from weft.runtime.processes.window import with_windows as _with_windows
 
+# Seconds by which the others end later than the process that failed: a launcher names the first end with its code.
+_LATER = 0.5
 # Seconds within which a process ends after a failure.
 _DEADLINE = 5
 # Seconds that process 0, which answers PMI, waits for the others to exit.
@@ -262,6 +264,8 @@ def shutdown() -> None:
     while control.verdict is None and time.monotonic() < until:
         if control.everybody_ended.wait(0.05):
             break
+    if control.verdict is not None and control.verdict.processes and world.rank not in control.verdict.processes:
+        time.sleep(_LATER)
     everybody = control.everybody_ended.is_set() and control.verdict is None
     if not control.join_failure_calls(_DEADLINE):
         # A GPU never ends a collective with processes that are gone, and the end of this process would wait for it.

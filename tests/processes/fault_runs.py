@@ -183,6 +183,8 @@ def run_fault(fault: Fault, folder: pathlib.Path, slack: float = 1.0) -> Outcome
         wrong.append(f"ended {end:.1f} s later, not {fault.end:.0f} s")
     if (code == 0) != fault.goes_on:
         wrong.append(f"the code is {code}")
+    if fault.code not in (None, code):
+        wrong.append(f"the code is {code}, not {fault.code}")
     if fault.saves:
         wrong += list(find_damage(folder / "steps"))
     return Outcome(told, end, code or 0, wrong, text)

@@ -35,6 +35,7 @@ class Fault(NamedTuple):
         settings: environment variables.
         saves: whether checkpoints are written, which must be complete afterwards.
         cut: whether each process has a host, and the network of the faulty ones is cut.
+        code: exit code of the launcher, where one is certain.
         heal: seconds after which the network is there again.
     """
 
@@ -51,6 +52,7 @@ class Fault(NamedTuple):
     saves: bool = False
     cut: bool = False
     heal: float | None = None
+    code: int | None = None
 
 
 def ended(how: str) -> str:
@@ -66,19 +68,19 @@ TABLE = [
     Fault("stopped before initialize", "early_stop", 1, r"[Pp]rocess {rank}", STOP, settings={"JOIN": "8"}),
     Fault("killed while joining", "joining", 1, MISSING, 5.0),
     # Deaths.
-    Fault("killed", "kill", 1, DIED, DEATH),
+    Fault("killed", "kill", 1, DIED, DEATH, code=137),
     Fault("first killed", "kill", 0, DIED, DEATH),
     Fault("one of three killed", "kill", 2, DIED, DEATH, count=3),
     Fault("two of three killed", "kill", 1, r"Process [12] \(host [^)]*\) has died", DEATH, (2,), 3),
     Fault("first and another of three killed", "kill", 0, r"Process [01] \(host [^)]*\) has died", DEATH, (1,), 3),
     Fault("killed by another thread", "thread_kill", 1, DIED, DEATH),
     Fault("killed while others sleep", "idle_kill", 1, DIED, DEATH),
-    Fault("segmentation fault", "segfault", 1, DIED, DEATH),
+    Fault("segmentation fault", "segfault", 1, DIED, DEATH, code=139),
     Fault("abort()", "sigabrt", 1, DIED, DEATH),
-    Fault("SIGTERM", "sigterm", 1, DIED, DEATH),
+    Fault("SIGTERM", "sigterm", 1, DIED, DEATH, code=143),
     Fault("interrupted", "sigint", 1, ended("KeyboardInterrupt"), DEATH),
-    Fault("os._exit", "os_exit", 1, DIED, DEATH),
-    Fault("sys.exit(3)", "exit_3", 1, ended(""), DEATH),
+    Fault("os._exit", "os_exit", 1, DIED, DEATH, code=4),
+    Fault("sys.exit(3)", "exit_3", 1, ended(""), DEATH, code=3),
     Fault("ends too early", "exit_0", 1, ended("without an error"), DEATH),
     Fault("first ends too early", "exit_0", 0, ended("without an error"), DEATH),
     Fault("raises", "raise", 1, ended("ValueError: no more data"), DEATH),

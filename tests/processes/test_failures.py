@@ -147,7 +147,12 @@ def test_nobody_is_left_when_the_launcher_is_killed(tmp_path: pathlib.Path) -> N
 
 
 @pytest.mark.parametrize(
-    "error", [errors.ProgramMismatchError, errors.ProcessFailureError, errors.CheckpointWriteError]
+    "error",
+    [
+        errors.ProgramMismatchError,
+        errors.ProcessFailureError,
+        pytest.param(errors.CheckpointWriteError, marks=pytest.mark.slow),
+    ],
 )
 def test_pages_of_errors(error: type[errors.WeftError], tmp_path: pathlib.Path) -> None:
     page = read_page(error)

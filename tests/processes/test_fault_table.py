@@ -26,7 +26,7 @@ def test_the_table_has_different_faults_of_the_script() -> None:
     script = (SCRIPTS / "faulty.py").read_text()
     for fault in TABLE:
         what = fault.what.removeprefix("save_").removesuffix("_async").removesuffix("_orbax")
-        assert f'"{what}"' in script or f'("{what}")' in script, fault.name
+        assert f'"{what}"' in script or fault.cut, fault.name  # networks are cut from outside
         assert fault.rank < fault.count and all(rank < fault.count for rank in fault.others)
 
 

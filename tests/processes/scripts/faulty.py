@@ -138,6 +138,7 @@ def step_to_fault() -> None:
         case "sigterm":
             die(signal.SIGTERM)
         case "sigint":
+            signal.signal(signal.SIGINT, signal.default_int_handler)  # shells ignore it in the background
             die(signal.SIGINT)
         case "os_exit":
             note("fault")
