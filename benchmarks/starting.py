@@ -39,18 +39,20 @@ def run(commands: list[list[str]]) -> float:
     """Run commands at once; return the seconds until all have ended without an error."""
     settings = {**os.environ, "PYTHONPATH": str(ROOT), "WEFT_NUM_THREADS": "1", "JAX_PLATFORMS": "cpu"}
     begin = time.perf_counter()
-    running = [
-        subprocess.Popen(c, env=settings, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=ROOT)
-        for c in commands
-    ]
-    codes = [process.wait() for process in running]
-    assert not any(codes), commands
-    return time.perf_counter() - begin
+    with tempfile.TemporaryFile() as errors:
+        running = [
+            subprocess.Popen(c, env=settings, stdout=subprocess.DEVNULL, stderr=errors, cwd=ROOT) for c in commands
+        ]
+        codes = [process.wait() for process in running]
+        seconds = time.perf_counter() - begin
+        errors.seek(0)
+        assert not any(codes), f"{commands} ended with {codes}\n{errors.read().decode()}"
+    return seconds
 
 
 def rows(folder: pathlib.Path, count: int, peer: str) -> dict[str, Callable[[], float]]:
     """Return what is measured, by name."""
-    for name, text in (("nothing", NOTHING), ("weft", WEFT), ("jax", JAX)):
+    for name, text in (("nothing", NOTHING), ("by_weft", WEFT), ("by_jax", JAX)):
         (folder / f"{name}.py").write_text(text)
     mpiexec = pathlib.Path(sys.executable).with_name("mpiexec")
     launch = [sys.executable, "-m", "weft.launch", "-n", str(count)]
@@ -61,15 +63,15 @@ def rows(folder: pathlib.Path, count: int, peer: str) -> dict[str, Callable[[], 
     if has(peer, "torch"):
         torchrun = [peer, "-m", "torch.distributed.run", "--nproc-per-node", str(count)]
         found["run: torchrun"] = lambda: run([[*torchrun, str(folder / "nothing.py")]])
-    found["joined: weft.launch"] = lambda: run([[*launch, str(folder / "weft.py")]])
+    found["joined: weft.launch"] = lambda: run([[*launch, str(folder / "by_weft.py")]])
     if mpiexec.exists():
-        found["joined: mpiexec, Weft"] = lambda: run([[*by_mpi, str(folder / "weft.py")]])
+        found["joined: mpiexec, Weft"] = lambda: run([[*by_mpi, str(folder / "by_weft.py")]])
     if has(peer, "jax"):
 
         def jax() -> float:
             with socket.create_server(("", 0)) as free:
                 address = f"localhost:{free.getsockname()[1]}"
-            return run([[peer, str(folder / "jax.py"), address, str(count), str(i)] for i in range(count)])
+            return run([[peer, str(folder / "by_jax.py"), address, str(count), str(i)] for i in range(count)])
 
         found["joined: JAX, by hand"] = jax
     return found

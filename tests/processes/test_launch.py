@@ -321,6 +321,47 @@ def on_hosts(kind: str, both: Sequence[Host], arguments: Sequence[str]) -> list[
     ]
 
 
+def test_a_host_is_reached_by_ssh(tmp_path: pathlib.Path) -> None:
+    """By a stand-in for ssh, which passes its words to a shell as ssh does."""
+    ssh = tmp_path / "ssh"
+    ssh.write_text('#!/bin/sh\nshift 4; [ "$1" = me@far ] || exit 9; shift\necho Welcome!\nexec sh -c "$*"\n')
+    ssh.chmod(0o755)
+    script = tmp_path / "script.py"
+    script.write_text("import os, sys\nprint(os.environ['WEFT_PROCESS_ID'], sys.argv[1:], os.environ['SAID'])")
+    folder = tmp_path / "a b $c"
+    folder.symlink_to(ROOT)
+    remote = f"{ssh} -o BatchMode=yes -o ConnectTimeout=15 {{host}}"
+    command = [*LAUNCH, "-n", "2", "--hosts", "me@far", "--remote", remote, "--rdzv", "127.0.0.1:0"]
+    settings = environment(SAID='x "y" $z') | {"PYTHONPATH": str(folder)}
+    done = subprocess.run(
+        [*command, str(script), "a 'b'", "$HOME"], env=settings, cwd=folder, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == [f"""[{r}] {r} ["a 'b'", '$HOME'] x "y" $z""" for r in range(2)]
+    assert "weft.launch: me@far: Welcome!" in done.stderr
+    wrong = subprocess.run(
+        [*LAUNCH, "-n", "1", "--hosts", "else", "--remote", remote, "--rdzv", "127.0.0.1:0", str(script)],
+        env=settings,
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=60,
+    )
+    assert wrong.returncode == 255 and "the launcher of else has ended" in wrong.stderr
+
+
+@pytest.mark.timing
+def test_the_launcher_starts_processes_at_once(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "script.py").write_text("pass")
+    seconds = []
+    for _ in range(10):
+        begin = os.times()
+        subprocess.run([*LAUNCH, "-n", "1", str(tmp_path / "script.py")], env=environment(), cwd=ROOT, check=True)
+        end = os.times()
+        seconds.append(end.children_user + end.children_system - begin.children_user - begin.children_system)
+    assert min(seconds) < 0.3, seconds  # less than half of `import weft`
+
+
 @needs_hosts
 @pytest.mark.parametrize("kind", ["hosts", "nodes"])
 def test_processes_of_several_hosts_start_and_fail_together(kind: str, tmp_path: pathlib.Path) -> None:

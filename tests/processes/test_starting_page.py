@@ -23,7 +23,7 @@ TRAIN, *OTHER_CODE = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 SHELL = [block.strip() for block in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)]
 # A block is one script where its commands run at once, and otherwise has a command in each line.
 COMMANDS = [c for block in SHELL for c in ([block] if "&\n" in block or "--nnodes 2" in block else block.splitlines())]
-FAST = ("python -m weft.launch -n 2 train.py", "srun -n 4 python train.py")
+FAST = ("python -m weft.launch -n 2 train.py",)
 SRUN = """
 import os, subprocess, sys
 option, *command = sys.argv[1:]
@@ -67,7 +67,8 @@ def run(folder: pathlib.Path, script: str, count: int) -> None:
     """Run a script of the shell; every process must have the sum over the devices of all."""
     beside = pathlib.Path(sys.executable).parent
     settings = environment(PATH=f"{folder / 'programs'}:{beside}:{os.environ['PATH']}", JOB=str(os.getpid()))
-    del settings["WEFT_NUM_CPU_DEVICES"]
+    for name in ("WEFT_NUM_CPU_DEVICES", "PYTHONUNBUFFERED"):  # pieces of lines would mix without a launcher of ours
+        settings.pop(name, None)
     done = subprocess.run(
         ["sh", "-c", f"{script}\nwait"],
         env=settings,

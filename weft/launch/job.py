@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from weft.base.joining import wire
-from weft.base.joining.coordinator import Coordinator, name_processes
+from weft.base.joining.coordinator import Coordinator
 from weft.base.joining.reactor import Link, Pipe, Reactor
 from weft.base.joining.wire import Address
 from weft.launch.children import Exit, Lines
@@ -140,7 +140,7 @@ class Job:
         while any(node is None for node in self.nodes):
             if time.monotonic() > deadline or self._signals:
                 missing = [i for i, node in enumerate(self.nodes) if node is None]
-                names = name_processes(missing).replace("Process", "node").replace("nodees", "nodes")
+                names = ", ".join(f"node {i}" for i in missing)
                 raise TimeoutError(f"{names} did not connect to {self.address} within {self.options.timeout:.0f} s")
             self.reactor.step(0.1)
             for i in [i for i, node in enumerate(self.nodes) if node is None]:

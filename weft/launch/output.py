@@ -14,6 +14,8 @@ class Output:
     def __init__(self, has_prefix: bool, directory: str | None) -> None:
         self._has_prefix = has_prefix
         self._directory = None if directory is None else pathlib.Path(directory)
+        if self._directory is not None:
+            self._directory.mkdir(parents=True, exist_ok=True)
         self._files: dict[tuple[int, str], BinaryIO] = {}
         self._attempt = 0
         self.is_broken = False  # whether the reader of this process's output is gone
