@@ -36,6 +36,7 @@ def convolutional() -> Any:
     )
 
 
+@pytest.mark.slow
 def test_a_model_for_batches_of_any_size(tmp_path: pathlib.Path) -> None:
     model = convolutional()
     model.export(tmp_path / "m.so", format="library")

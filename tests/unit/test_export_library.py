@@ -511,6 +511,7 @@ def test_c_programs(archive: bool, tmp_path: pathlib.Path) -> None:
     assert numbers(out) == numbers(forward + step) and out.endswith("w 2 1")
 
 
+@pytest.mark.slow
 @needs_cc
 def test_cplusplus_programs(tmp_path: pathlib.Path) -> None:
     built, forward, _ = c_library()
