@@ -33,6 +33,7 @@ from weft.base.joining.wire import parse_address
 from weft.base.publish import publish as _publish
 from weft.base.settings import num_cpu_devices
 from weft.runtime import device as _device
+from weft.runtime.platforms import find_platform
 from weft.runtime.processes import mpi as _mpi
 from weft.runtime.processes.control import Control, say
 from weft.runtime.processes.fence import identify_process as _identify_process
@@ -189,6 +190,7 @@ def _join(transport: Transport, joining: Joining | None = None) -> None:
         listener, address = Control.listen(_bind_host(), joining.own_address if joining is not None else None)
     from_here = {"devices": _settings.devices, "address": address, "where": _where_is_this()}
     from_here |= {"agree": _versions(transport), "identity": _identify_process()}
+    from_here["accelerators"] = _device.list_default_accelerators()
     told = [json.loads(t) for t in world.all_gather(json.dumps(from_here).encode(), doing="initialize")]
     for rank, other in enumerate(told):
         if other["agree"] != told[0]["agree"]:
@@ -202,6 +204,9 @@ def _join(transport: Transport, joining: Joining | None = None) -> None:
     control.start(told[0]["address"], deadline)
     _device.join([other["devices"] for other in told], transport.rank, _settings.gpus)
     _world.enter(_world.World(transport, control))
+    # Processes find the devices of all of them together, so none may do so alone when it makes its first array.
+    for kind in dict.fromkeys(name for other in told for name in other["accelerators"]):
+        find_platform(kind).devices()
 
 
 def shrink() -> None:

@@ -75,24 +75,34 @@ def default_platform() -> str:
     return CPU.platform if chosen is None else canonical_name(getattr(chosen, "platform", chosen))
 
 
+def list_default_accelerators() -> list[str]:
+    """Return the platforms among which the default device will be chosen; nothing if it is chosen already, or a CPU."""
+    if Config.default_device != AUTOMATIC:
+        return []
+    return [name for name in _preferred_platforms() if name != CPU.platform]
+
+
+def _preferred_platforms() -> list[str]:
+    names = [canonical_name(name.strip()) for name in Config.platforms.split(",") if name.strip()]
+    if names or Config.num_cpu_devices > 1:
+        return names or [CPU.platform]
+    return [name for name, may_be_present in accelerators.items() if may_be_present()]
+
+
 def choose_default_device() -> None:
     """Choose the default device: of the first platform with devices among those of the setting `platforms`, or else
     among accelerators that may be present; None for CPUs. Several CPU devices are a choice of CPUs."""
     with _lock:
         if Config.default_device != AUTOMATIC:
             return
-        names = [name.strip() for name in Config.platforms.split(",") if name.strip()]
-        if not names and Config.num_cpu_devices == 1:
-            names = [name for name, may_be_present in accelerators.items() if may_be_present()]
-        else:
-            names = names or [CPU.platform]
-        found = next((name for name in names if canonical_name(name) == CPU.platform or _has_devices(name)), None)
+        names = _preferred_platforms()
+        found = next((name for name in names if name == CPU.platform or _has_devices(name)), None)
         if found is None and Config.platforms:
             raise RuntimeError(
                 f"No platform of the setting platforms={Config.platforms!r} has devices here. "
                 f"{find_platform(names[0]).absence()}"
             )
-        chosen = None if found is None or canonical_name(found) == CPU.platform else canonical_name(found)
+        chosen = None if found == CPU.platform else found
         default_device_setting.set_global(chosen)
     if chosen is not None:
         device = local_devices(chosen)[0]
