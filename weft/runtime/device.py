@@ -79,10 +79,10 @@ def list_default_accelerators() -> list[str]:
     """Return the platforms among which the default device will be chosen; nothing if it is chosen already, or a CPU."""
     if Config.default_device != AUTOMATIC:
         return []
-    return [name for name in _preferred_platforms() if name != CPU.platform]
+    return [name for name in _find_default_platforms() if name != CPU.platform]
 
 
-def _preferred_platforms() -> list[str]:
+def _find_default_platforms() -> list[str]:
     names = [canonical_name(name.strip()) for name in Config.platforms.split(",") if name.strip()]
     if names or Config.num_cpu_devices > 1:
         return names or [CPU.platform]
@@ -95,7 +95,7 @@ def choose_default_device() -> None:
     with _lock:
         if Config.default_device != AUTOMATIC:
             return
-        names = _preferred_platforms()
+        names = _find_default_platforms()
         found = next((name for name in names if name == CPU.platform or _has_devices(name)), None)
         if found is None and Config.platforms:
             raise RuntimeError(
