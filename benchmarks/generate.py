@@ -35,8 +35,6 @@ SHAPE = {
     "rms_norm_eps": 1e-6,
     "torch_dtype": "float32",
 }
-PROMPT, TOKENS = 128, 32
-
 FIRST_TOKEN = """
 import time
 start = time.perf_counter()
@@ -79,17 +77,17 @@ def run(code: str) -> list[float]:
     return [float(word) for word in done.stdout.split()]
 
 
-def measure_ours(model: Any, ids: np.ndarray) -> tuple[float, float]:
+def measure_ours(model: Any, ids: np.ndarray, count: int) -> tuple[float, float]:
     """Return the seconds to the first token, and the seconds of each further one."""
     start = time.perf_counter()
-    stream = model.stream(ids, TOKENS, stop_tokens=())
+    stream = model.stream(ids, count, stop_tokens=())
     next(stream)
     first = time.perf_counter()
     list(stream)
-    return first - start, (time.perf_counter() - first) / (TOKENS - 1)
+    return first - start, (time.perf_counter() - first) / (count - 1)
 
 
-def measure_theirs(model: Any, ids: np.ndarray) -> tuple[float, float]:
+def measure_theirs(model: Any, ids: np.ndarray, count: int) -> tuple[float, float]:
     """Return the same of `transformers`, by its own `generate` for one and for many tokens."""
     import torch
 
@@ -99,9 +97,9 @@ def measure_theirs(model: Any, ids: np.ndarray) -> tuple[float, float]:
     with torch.no_grad():
         model.generate(tokens, max_new_tokens=1, **options)
         first = time.perf_counter()
-        model.generate(tokens, max_new_tokens=TOKENS, **options)
+        model.generate(tokens, max_new_tokens=count, **options)
     end = time.perf_counter()
-    return first - start, (end - first - (first - start)) / (TOKENS - 1)
+    return first - start, (end - first - (first - start)) / (count - 1)
 
 
 def main() -> None:
@@ -110,6 +108,8 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=24)
     parser.add_argument("--compile", action="store_true", help="compare with torch.compile and a static cache")
     parser.add_argument("--folder", default=None)
+    parser.add_argument("--prompt", type=int, default=128)
+    parser.add_argument("--tokens", type=int, default=32)
     args = parser.parse_args()
     folder = args.folder or f"build/models/qwen2-{args.layers}"
     make(folder, args.layers)
@@ -131,19 +131,20 @@ def main() -> None:
     if args.compile:
         theirs.generation_config.cache_implementation = "static"
         theirs.forward = torch.compile(theirs.forward)
-    ids = np.random.default_rng(0).integers(5, 150000, PROMPT).astype(np.int32)
+    ids = np.random.default_rng(0).integers(5, 150000, args.prompt).astype(np.int32)
     best = {"weft": (np.inf, np.inf), "transformers": (np.inf, np.inf)}
     for number in range(args.rounds + 1):
         for name, call in (
-            ("weft", lambda: measure_ours(ours, ids)),
-            ("transformers", lambda: measure_theirs(theirs, ids)),
+            ("weft", lambda: measure_ours(ours, ids, args.tokens)),
+            ("transformers", lambda: measure_theirs(theirs, ids, args.tokens)),
         ):
             found = call()
+            print(f"  round {number}: {name} {found[0]:.3f} s, {found[1] * 1e3:.1f} ms a token", flush=True)
             if number:  # the first round compiles
                 best[name] = (min(best[name][0], found[0]), min(best[name][1], found[1]))
     for name, (prompt, step) in best.items():
         speed = f"token: {step * 1e3:6.1f} ms   {1 / step:5.1f} tokens/s"
-        print(f"{name:13} prompt of {PROMPT}: {prompt * 1e3:7.0f} ms   {speed}")
+        print(f"{name:13} prompt of {args.prompt}: {prompt * 1e3:7.0f} ms   {speed}")
     (prompt, step), (their_prompt, their_step) = best["weft"], best["transformers"]
     print(f"tokens/s over transformers: {their_step / step:.2f}; prompt: {their_prompt / prompt:.2f}")
 

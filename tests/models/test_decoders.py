@@ -63,6 +63,15 @@ def test_padding_changes_no_tokens(family: str) -> None:
         assert row[-12 - len(prompt) :].tolist() == alone.tolist()
 
 
+@pytest.mark.parametrize("family", sweep("mistral"))
+def test_long_prompts_run_in_parts(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = make(DECODERS[family])
+    prompts = [tokens(n, seed=n) for n in (25, 4, 18)]
+    whole = model.generate(prompts, max_new_tokens=8, stop_tokens=())
+    monkeypatch.setattr(generation, "MOST_TOKENS", 10)
+    np.testing.assert_array_equal(model.generate(prompts, max_new_tokens=8, stop_tokens=()), whole)
+
+
 @pytest.mark.parametrize("family", sweep("qwen3"))
 def test_texts_in_one_row_are_independent(family: str) -> None:
     model = make(DECODERS[family])

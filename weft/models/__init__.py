@@ -18,5 +18,6 @@ from weft.models.training import (
     pack_texts as pack_texts,
     set_lora as set_lora,
 )
+from weft.models.trees import load_tree as load_tree
 
 _publish(__name__)

@@ -20,6 +20,8 @@ from weft.models.forward import empty_cache, extend
 from weft.models.sampling import Sampler, choose_program
 
 LEAST_CAPACITY = 64
+# Tokens of a prompt that run at once.
+MOST_TOKENS = 512
 
 
 class Programs:
@@ -135,7 +137,11 @@ class Decoding:
         capacity = choose_capacity(ids.shape[1] + new + slack, None)
         cache = empty_cache(config.tower, ids.shape[0], capacity, find_dtype(params), slack)
         cache["starts"] = wnp.asarray(starts)
-        logits, self.cache = programs.prompt(params, cache | dict(cross or {}), wnp.asarray(ids))
+        # Attention of t tokens needs t numbers for each key and head, so long prompts run in parts of one length.
+        first = (ids.shape[1] - 1) % MOST_TOKENS + 1
+        logits, self.cache = programs.prompt(params, cache | dict(cross or {}), wnp.asarray(ids[:, :first]))
+        for at in range(first, ids.shape[1], MOST_TOKENS):
+            logits, self.cache = programs.step(params, self.cache, wnp.asarray(ids[:, at : at + MOST_TOKENS]))
         self.logits = logits[:, -1]
 
     def advance(self, tokens: Any) -> Any:
