@@ -137,7 +137,7 @@ class Decoding:
         capacity = choose_capacity(ids.shape[1] + new + slack, None)
         cache = empty_cache(config.tower, ids.shape[0], capacity, find_dtype(params), slack)
         cache["starts"] = wnp.asarray(starts)
-        # Attention of t tokens needs t numbers for each key and head, so long prompts run in parts of one length.
+        # The logits of attention grow with the square of the tokens: long prompts run in parts of one length.
         first = (ids.shape[1] - 1) % MOST_TOKENS + 1
         logits, self.cache = programs.prompt(params, cache | dict(cross or {}), wnp.asarray(ids[:, :first]))
         for at in range(first, ids.shape[1], MOST_TOKENS):
