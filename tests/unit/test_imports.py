@@ -92,6 +92,7 @@ OPTIONAL = {
     "hypothesis",
     "matplotlib",
     "tensorstore",
+    "fsspec",
     "mpi4py",
     "h5py",
     "tokenizers",

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 from weft.base import dtypes
 from weft.base.dtypes import Dtype
 from weft.base.errors import ArgumentTypeError, FileFormatError
-from weft.checkpointing import structure as structures, tensor_file
+from weft.checkpointing import storage, structure as structures, tensor_file
 from weft.checkpointing.encoding import parse_dtype, storage_format
 
 NAME = "index.json"
@@ -171,16 +171,15 @@ def check_json(value: Any, what: str) -> None:
 
 def exists(directory: str) -> bool:
     """Return whether a directory contains a complete checkpoint."""
-    return os.path.isfile(os.path.join(directory, NAME))
+    return storage.exists(os.path.join(directory, NAME))
 
 
 def read(directory: str) -> Index:
     """Read and validate the index of the checkpoint in a directory."""
     path = os.path.join(directory, NAME)
-    if not os.path.lexists(path):
-        unfinished = (
-            "it has no index.json: no save to it was finished" if os.path.isdir(directory) else "no such directory"
-        )
+    if not (storage.exists(path) or os.path.lexists(path)):
+        is_there = storage.is_directory(directory)
+        unfinished = "it has no index.json: no save to it was finished" if is_there else "no such directory"
         raise FileNotFoundError(f"There is no checkpoint in {directory!r}; {unfinished}.")
     try:
         return from_json(tensor_file.content(path))

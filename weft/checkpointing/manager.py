@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from weft.base.arguments import described, function_of
 from weft.base.errors import ArgumentError, ArgumentTypeError
-from weft.checkpointing import index as indices, orbax, orbax_writing, tensor_file
+from weft.checkpointing import index as indices, orbax, orbax_writing, storage, tensor_file
 from weft.checkpointing.processes import Processes
 from weft.checkpointing.restoring import Metadata, index_metadata, restore
 from weft.checkpointing.saving import MAX_FILE_BYTES, delete, snapshot, write
@@ -63,7 +63,11 @@ class CheckpointManager:
         self._orbax = layout == "orbax"
         if self._orbax and best_fn is not None:
             raise ArgumentError("layout='orbax' cannot be combined with best_fn.", received="best_fn")
-        self.directory = os.path.abspath(os.fspath(directory))
+        self.directory = storage.absolute(directory)
+        if self._orbax and storage.is_url(self.directory):
+            raise ArgumentError(
+                "layout='orbax' needs a directory; object storage takes layout='weft'.", received=self.directory
+            )
         self._max_to_keep = None if max_to_keep is None else _count("max_to_keep", max_to_keep)
         self._interval = _count("save_interval_steps", save_interval_steps)
         self._keep_period = None if keep_period is None else _count("keep_period", keep_period)
@@ -91,9 +95,7 @@ class CheckpointManager:
 
     def _directories(self) -> list[int]:
         """Return the steps that have a directory, with a complete checkpoint or an unfinished one."""
-        with os.scandir(self.directory) as entries:
-            names = [entry.name for entry in entries if entry.is_dir()]
-        return [int(name) for name in names if _STEP.fullmatch(name)]
+        return [int(name) for name in storage.list_directories(self.directory) if _STEP.fullmatch(name)]
 
     def _exists(self, step: int) -> bool:
         return (orbax_writing.exists if self._orbax else indices.exists)(self._path(step))

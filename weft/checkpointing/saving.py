@@ -32,7 +32,7 @@ from weft.base.errors import (
     ProgramMismatchError,
 )
 from weft.base.promotion import DTYPES
-from weft.checkpointing import index as indices, structure as structures, tensor_file
+from weft.checkpointing import index as indices, storage, structure as structures, tensor_file
 from weft.checkpointing.encoding import encode_array, storage_format
 from weft.checkpointing.index import ArrayEntry, Box, Index, Piece
 from weft.checkpointing.processes import Processes
@@ -42,7 +42,7 @@ from weft.sharding.shardings import Index as Slices, NamedSharding
 from weft.trace.tracer import Tracer
 
 MAX_FILE_BYTES = 4_000_000_000
-_PREFIX, _SUFFIX = "arrays-", ".safetensors"
+_PREFIX, _SUFFIX = "arrays-", tensor_file.SUFFIX
 _CHECKSUMS = ".crc32"  # suffix of checksum files, by which other processes hand checksums to the first one
 
 
@@ -224,12 +224,12 @@ def save(
     max_file_bytes: int = MAX_FILE_BYTES,
     barrier: Callable[[str], None] | None = None,
 ) -> None:
-    """Write a tree to the directory `path`.
+    """Write a tree to the directory `path`, or to object storage at a URL such as `s3://bucket/run`, through fsspec.
 
     If the process is killed, the previous checkpoint can still be read. Only one save may write to a path at a time.
 
     Args:
-        path: the directory.
+        path: the directory or URL.
         tree: the tree. Leaves are arrays (also sharded ones, NumPy arrays and random keys), Python numbers and strings.
         step: the step, an int.
         metadata: value of JSON, which `metadata(path)` returns.
@@ -259,7 +259,7 @@ def write(
     """Write a snapshot to a directory, after `prepare`."""
     if type(max_file_bytes) is not int or max_file_bytes < 1:
         raise ArgumentError("max_file_bytes must be a positive int.", received=f"max_file_bytes={max_file_bytes!r}")
-    directory = os.path.abspath(directory)
+    directory = storage.absolute(directory)
     if not overwrite and indices.exists(directory):
         raise FileExistsError(f"There is a checkpoint in {directory!r} already; pass overwrite=True to replace it.")
     files = plan(snapshot, _token(directory, processes), max_file_bytes)
@@ -312,10 +312,10 @@ def _remove_written(directory: str, written: Sequence[str], processes: Processes
     """
     for path in written:
         with contextlib.suppress(OSError):
-            os.unlink(path)
+            storage.remove_file(path)
     if processes.count == 1 or (processes.is_first and processes.vote is not None):
         with contextlib.suppress(OSError):  # the directory has other files
-            os.rmdir(directory)
+            storage.remove_directory(directory)
 
 
 def _write_tensors(opened: IO[bytes], arrays: list[tuple[str, np.ndarray]]) -> dict[str, tuple[int, ...]]:
@@ -370,18 +370,18 @@ def _token(directory: str, processes: Processes) -> str:
 
 def remove_stale(directory: str, names: set[str]) -> None:
     """Remove the files of all saves except for the one with these file names."""
-    for entry in os.listdir(directory):
+    for entry in storage.list_names(directory):
         ours = entry.startswith(_PREFIX) and entry.endswith(_SUFFIX)
         partial = entry.startswith((_PREFIX, indices.NAME)) and entry.endswith((tensor_file.PARTIAL, _CHECKSUMS))
         if (ours and entry not in names) or partial:
-            os.unlink(os.path.join(directory, entry))
+            storage.remove_file(os.path.join(directory, entry))
 
 
 def delete(directory: str) -> None:
     """Delete the checkpoint in a directory. The index goes first, so that a crash leaves no incomplete checkpoint."""
     with contextlib.suppress(FileNotFoundError):
-        os.unlink(os.path.join(directory, indices.NAME))
+        storage.remove_file(os.path.join(directory, indices.NAME))
         tensor_file.sync_directory(directory)
     remove_stale(directory, set())
     with contextlib.suppress(OSError):  # the directory has other files
-        os.rmdir(directory)
+        storage.remove_directory(directory)

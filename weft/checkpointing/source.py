@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import mmap
 import os
 from typing import Protocol
 
@@ -36,7 +35,7 @@ class Directory:
         self.index = indices.read(self.path)
         self.bytes_read = 0
         self._verified: dict[tuple[str, str], set[int]] = {}
-        self._files: dict[str, tuple[bytes | mmap.mmap, tensor_file.Header]] = {}
+        self._files: dict[str, tuple[tensor_file.Bytes, tensor_file.Header]] = {}
 
     def read(self, name: str, box: Box) -> np.ndarray:
         entry = self.index.arrays[name]

@@ -19,12 +19,13 @@ import struct
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, NamedTuple, TypeAlias
 
 import ml_dtypes
 import numpy as np
 
 from weft.base.errors import ArgumentTypeError, FileFormatError
+from weft.checkpointing import storage
 
 DTYPES: dict[str, np.dtype[Any]] = {
     name: np.dtype(kind)
@@ -50,6 +51,8 @@ DTYPES: dict[str, np.dtype[Any]] = {
 NAMES = {kind: name for name, kind in DTYPES.items()}
 METADATA = "__metadata__"
 PARTIAL = ".partial"  # suffix of files that are being written
+SUFFIX = ".safetensors"
+Bytes: TypeAlias = "bytes | mmap.mmap | storage.RemoteBytes"
 _LONGEST_HEADER = 100_000_000
 
 
@@ -88,8 +91,12 @@ def _check_metadata(metadata: Mapping[str, str]) -> dict[str, str]:
 def replacing(target: str) -> Iterator[IO[bytes]]:
     """Return a context that opens a temporary file and renames it to `target` once its bytes are on disk.
 
-    If the block fails, the temporary file is deleted and an existing `target` stays.
+    If the block fails, the temporary file is deleted and an existing `target` stays. A URL becomes an object.
     """
+    if storage.is_url(target):
+        with storage.replace_object(target, streams=target.endswith(SUFFIX)) as opened:
+            yield opened
+        return
     temporary = f"{target}.{secrets.token_hex(4)}{PARTIAL}"
     try:
         with open(temporary, "xb") as file:
@@ -104,8 +111,8 @@ def replacing(target: str) -> Iterator[IO[bytes]]:
 
 
 def make_directory(path: str) -> None:
-    """Create a directory and its parents unless they exist, and flush them to disk."""
-    if not os.path.isdir(path):
+    """Create a directory and its parents unless they exist, and flush them to disk; object storage needs none."""
+    if not storage.is_url(path) and not os.path.isdir(path):
         parent = os.path.dirname(path)
         make_directory(parent)
         with contextlib.suppress(FileExistsError):  # another process has created it
@@ -115,6 +122,8 @@ def make_directory(path: str) -> None:
 
 def sync_directory(path: str) -> None:
     """Flush the entries of a directory to disk."""
+    if storage.is_url(path):
+        return
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -180,13 +189,17 @@ def malformed(file: str, reason: str) -> FileFormatError:
 
 
 def content(file: str) -> bytes:
-    """Read all bytes of a regular file."""
+    """Read all bytes of a regular file, or of an object at a URL."""
+    if storage.is_url(file):
+        return storage.read_object(file)
     with _open_regular(file) as opened:
         return opened.read()
 
 
-def map_file(file: str) -> bytes | mmap.mmap:
-    """Map a regular file into memory; its pages are read when they are used."""
+def map_file(file: str) -> Bytes:
+    """Map a regular file into memory; its pages are read when they are used. Of an object at a URL, ranges are read."""
+    if storage.is_url(file):
+        return storage.RemoteBytes(file)
     with _open_regular(file) as opened:
         if not os.fstat(opened.fileno()).st_size:
             return b""  # an empty file cannot be mapped
@@ -200,7 +213,7 @@ def _open_regular(file: str) -> IO[bytes]:
     return open(file, "rb")
 
 
-def read_header(data: bytes | mmap.mmap, file: str) -> Header:
+def read_header(data: Bytes, file: str) -> Header:
     """Parse and validate the header of a file: the arrays must lie one after the other and fill the file."""
     header, start = _parse_header(data, file)
     metadata = header.pop(METADATA, {})
@@ -218,12 +231,14 @@ def read_header(data: bytes | mmap.mmap, file: str) -> Header:
     return Header(entries, metadata)
 
 
-def read_array(data: bytes | mmap.mmap, entry: Entry, file: str) -> np.ndarray:
+def read_array(data: Bytes, entry: Entry, file: str) -> np.ndarray:
     """Return one array of a file as a view of its bytes."""
     try:
         if entry.low == entry.high:
             return np.empty(entry.shape, entry.dtype)
         count = (entry.high - entry.low) // entry.dtype.itemsize
+        if isinstance(data, storage.RemoteBytes):
+            return np.frombuffer(data[entry.low : entry.high], entry.dtype, count).reshape(entry.shape)
         return np.frombuffer(data, entry.dtype, count, entry.low).reshape(entry.shape)
     except ValueError as error:  # more dimensions than NumPy has
         raise malformed(file, f"{entry.name!r} cannot have the shape {entry.shape}: {error}") from None
@@ -248,7 +263,7 @@ def are_sizes(value: Any) -> bool:
     return isinstance(value, list) and all(type(size) is int and 0 <= size < 1 << 63 for size in value)
 
 
-def _parse_header(data: bytes | mmap.mmap, file: str) -> tuple[dict[str, Any], int]:
+def _parse_header(data: Bytes, file: str) -> tuple[dict[str, Any], int]:
     """Parse the JSON of a header; return it and the offset of the first array."""
     if len(data) < 8:
         raise malformed(file, f"{len(data)} bytes are too few for a header")
