@@ -14,6 +14,7 @@ from weft.compiler.target.cpu.targets import host
 from weft.ir.jaxpr import Equation, Var
 from weft.ir.types import array_type
 from weft.primitives import collectives
+from weft.primitives.collectives import gathers
 from weft.runtime.cpu.exchange import group_jaxpr
 from weft.runtime.cpu.executable import Executable, compile_executable
 
@@ -43,6 +44,7 @@ CASES: list[tuple[str, int, tuple[int, ...], Any, dict[str, Any]]] = [
     ("reduce_scatter", 4, (3, 8, 5), np.float32, {**GATHER, "axis_size": 4, "scatter_dimension": 1}),
     ("reduce_scatter", 8, (64, 32, 128), np.float32, {**GATHER, "axis_size": 8, "scatter_dimension": 2}),
     ("reduce_scatter", 4, (3, 4), np.int32, {**GATHER, "axis_size": 4, "scatter_dimension": 1, "tiled": False}),
+    ("reduce_scatter", 24, (3, 48, 5), np.float32, {**GATHER, "axis_size": 24, "scatter_dimension": 1}),
     ("all_gather", 4, (3, 5), np.float32, {**GATHER, "axis_size": 4, "all_gather_dimension": 1}),
     ("all_gather", 4, (3, 5), np.bool_, {**GATHER, "axis_size": 4, "all_gather_dimension": 2, "tiled": False}),
     ("all_gather", 8, (7, 64, 128), np.float32, {**GATHER, "axis_size": 8, "all_gather_dimension": 1}),
@@ -52,6 +54,18 @@ CASES: list[tuple[str, int, tuple[int, ...], Any, dict[str, Any]]] = [
     ("ppermute", 4, (3, 2), np.float16, {"axis_name": "i", "perm": ((0, 1), (3, 0))}),
     ("pbroadcast", 8, (5,), np.float32, {"axis_name": "i", "axis_size": 8, "source": 3}),
 ]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int32])
+def test_sums_of_many_are_those_of_few(dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Operands of a reduce-scatter are added in one order, whether they are sliced before or after."""
+    params = {**GATHER, "axis_size": 8, "scatter_dimension": 1}
+    equation, results = collective(collectives.reduce_scatter, (3, 16, 5), dtype, params), []
+    for many in (2, 100):
+        monkeypatch.setattr(gathers, "MANY", many)
+        found = Executable(compile_executable(group_jaxpr(equation, 8), (), host()).compilation)
+        results.append([np.asarray(x).tobytes() for x in found(operands(8, (3, 16, 5), dtype))])
+    assert results[0] == results[1]
 
 
 @pytest.mark.parametrize(("name", "members", "shape", "dtype", "params"), CASES)

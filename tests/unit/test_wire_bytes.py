@@ -172,3 +172,22 @@ def test_microbatches_are_computed_in_parts() -> None:
     plan = weft.plan(step, floats(64, 64), floats(512, 64), mesh=AbstractMesh((8,), ("d",)), in_shardings=(P(), P("d")))
     whole = weft.plan(step, floats(64, 64), floats(512, 64), mesh=AbstractMesh((8,), ("d",)), in_shardings=(P(), P()))
     assert plan.flops < whole.flops / 4
+    assert set(plan.communication.counts()) == {"ppermute", "psum"}
+
+
+@pytest.mark.parametrize("parts, rest", [(2, ()), (4, (3,)), (8, ()), (1, (2,)), (4, (2, 5))])
+@pytest.mark.parametrize("shape, names", [((8,), ("d",)), ((4, 2), ("d", "t"))])
+def test_divided_batches_have_their_elements(parts: int, rest: Any, shape: Any, names: Any) -> None:
+    mesh = weft.make_mesh(shape, names, (AxisType.Auto,) * len(shape))
+    x = onp.arange(parts * 16 * int(onp.prod(rest, dtype=int)) * 6, dtype=onp.float32).reshape(-1, 6)
+
+    def microbatches(x: Any) -> Any:
+        divided = x.reshape(parts, 16, *rest, 6)
+        return divided, lax.scan(lambda c, part: (c + part.sum(), np.sin(part)), 0.0, divided)
+
+    put = weft.device_put(x, NamedSharding(mesh, P("d", names[-1] if len(names) > 1 else None)))
+    with weft.enable_checks(True):
+        found = weft.jit(microbatches)(put)
+    expected = weft.jit(microbatches)(x)
+    for one, many in zip(weft.tree.leaves(expected), weft.tree.leaves(found), strict=True):
+        onp.testing.assert_allclose(many, one, rtol=1e-5)

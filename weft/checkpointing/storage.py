@@ -96,7 +96,7 @@ def remove_file(path: str) -> None:
 
 
 def remove_directory(path: str) -> None:
-    """Remove an empty directory; in object storage there are none."""
+    """Remove an empty directory. Object storage has objects only."""
     if not is_url(path):
         os.rmdir(path)
         return
@@ -138,7 +138,7 @@ def replace_object(url: str, streams: bool) -> Iterator[IO[bytes]]:
 
 
 class RemoteBytes:
-    """Bytes of an object, of which slices are read when they are asked for."""
+    """Bytes of an object; each slice is a request to the storage."""
 
     def __init__(self, url: str) -> None:
         self._system, self._path = remote(url)

@@ -13,6 +13,7 @@ from typing import Any
 
 from weft.compiler.partition import carries
 from weft.compiler.partition.carries import can_defer
+from weft.compiler.partition.divide import exchange_pieces, find_division
 from weft.compiler.partition.halo import check_halos, fits, gather_reason, halo_traffic
 from weft.compiler.partition.partial_sums import partial_sum_on_first
 from weft.compiler.partition.propagate import Propagation
@@ -42,6 +43,7 @@ from weft.ir.primitive import Primitive
 from weft.ir.types import ArrayType, array_type, get_aval
 from weft.primitives.control.inspect_sharding import inspect_sharding
 from weft.primitives.control.shard_map import shard_map
+from weft.primitives.movement.shape import reshape
 from weft.primitives.movement.terms import unsum
 from weft.sharding.routes import LATENCY, LINK
 from weft.sharding.spec import spec_dims
@@ -245,6 +247,8 @@ class BodyPartitioner:
         if equation.primitive is unsum:
             self.unsum(equation)
             return
+        if equation.primitive is reshape and self.divide(equation, rule):
+            return
         waiting = list(dict.fromkeys(a for a in equation.invars if type(a) is Var and a in self.unreduced))
         axes = self.linear_in(equation, waiting)
         if axes is None:
@@ -297,6 +301,24 @@ class BodyPartitioner:
         outs = primitive(*(self.values[a] if type(a) is Var else literal(a) for a in equation.invars))  # type: ignore[arg-type]
         for v, a, x in zip(equation.outvars, equation.invars, outs, strict=True):
             self.values[v], self.at[v] = x, self.at[a] if type(a) is Var else whole(a.aval)
+
+    def divide(self, equation: Equation, rule: ShardingRule) -> bool:
+        """Bind a reshape by exchanging pieces of shards; return False if it divides no split dimension."""
+        (a,), (v,) = equation.invars, equation.outvars
+        if type(a) is not Var or a in self.unreduced:
+            return False
+        wanted = self.target(v)
+        division = find_division(equation, rule, self.at[a], wanted, self.shared)
+        if division is None:
+            return False
+        reason = f"{operation(equation)} divides a split dimension into fewer parts than devices"
+
+        def report(size: float) -> None:
+            self.report("ppermute", division.axis, size, self.log.reasons.name(a), equation, reason)
+
+        shape = local_shape(v.aval.shape, wanted, self.sizes)  # type: ignore[attr-defined]
+        self.values[v], self.at[v] = exchange_pieces(self.values[a], division, shape, report), wanted
+        return True
 
     def unsum(self, equation: Equation) -> None:
         """Bind `unsum`, which returns each device's partial sum; if the operand is reduced already, the first device

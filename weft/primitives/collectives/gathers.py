@@ -39,6 +39,9 @@ from weft.primitives.reduction.reduce import reduce_sum
 from weft.sharding.factors import AxisFactors
 from weft.sharding.manual import ManualAxisType
 
+# From as many members on, operands of a reduce-scatter are added up whole, and sliced then.
+MANY = 16
+
 
 class Gather(Collective):
     """Operands of all elements, stacked along a new dimension (or, `tiled`, concatenated along an existing one)."""
@@ -224,8 +227,11 @@ class reduce_scatter(Collective):
 
     def member_results(self, operands: Sequence[Sequence[Any]], **params: Any) -> Sequence[Sequence[Any]]:
         (members,), dim = operands, params["scatter_dimension"]
-        parts = [own_slices(x, dim, len(members)) for x in members]
-        sums = [tree_sum([p[i] for p in parts]) for i in range(len(members))]
+        if len(members) < MANY:
+            parts = [own_slices(x, dim, len(members)) for x in members]
+            sums = [tree_sum([p[i] for p in parts]) for i in range(len(members))]
+        else:  # a table of the sums of slices takes time that is quadratic in their number to make
+            sums = own_slices(tree_sum(members), dim, len(members))
         return [sums if params["tiled"] else [without_unit(x, dim) for x in sums]]
 
     def samples(self) -> Any:

@@ -190,7 +190,10 @@ class _Tables:
                 if not math.prod(value_slice.sizes):
                     continue
                 if len(value_slice.terms) == 1:
-                    copies += [self.box(value_slice, value.shape, [i], size) for i in indices]
+                    first = self.box(value_slice, value.shape, indices[:1], size)
+                    source, (_, offset, strides) = first.ends
+                    places = [len(self.types) + i for i in indices]
+                    copies += [first._replace(ends=(source, (slot, offset, strides))) for slot in places]
                     continue
                 if element is None or value_slice.tree != _balance(len(value_slice.terms)):
                     raise _NeedsKernels
