@@ -61,7 +61,7 @@ def test_what_has_no_equivalent_is_an_error_with_the_line(function: Any, reason:
     assert "test_stablehlo.py" in str(caught.value)
 
 
-def test_exports_are_modules_for_given_sizes() -> None:
+def test_exports_have_a_module_for_each_size() -> None:
     spec = weft.ShapeDtypeStruct(export.symbolic_shape("n, 2*n"), np.float32)
     exported = export.export(weft.jit(lambda x: wnp.sum(x, axis=0)), format="stablehlo")(spec)
     module = exported.mlir_module(sizes={"n": 3})
