@@ -14,7 +14,7 @@ from weft.errors import NotSupportedError
 from weft.export.onnx.emitter import Emitter
 from weft.export.onnx.graph import NEWEST, OLDEST
 from weft.export.onnx.lower import constant_parts, emit_jaxpr, part_types
-from weft.export.onnx.model import declare_inputs, declare_outputs
+from weft.export.onnx.write import declare_inputs, declare_outputs
 from weft.primitives.linalg.matrix import MatrixFunction
 from weft.trace.stage import stage
 

@@ -131,6 +131,7 @@ LOADED_LATER = {
     "weft/compiler/target/cpu/tables.py": ("weft.compiler.target.cpu.library.planning",),
     # Libraries are loaded without the compiler, which makes them.
     "weft/export/libraries/library.py": ("weft.compiler.",),
+    "weft/export/onnx/model.py": ("weft.export.onnx.write",),
     "weft/export/libraries/programs.py": ("weft.compiler.",),
     "weft/runtime/cpu/executable.py": ("weft.compiler.target.cpu.dump", "weft.runtime.cpu.inside"),
     "weft/runtime/cpu/spmd.py": ("weft.runtime.cpu.tuning",),
