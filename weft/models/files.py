@@ -332,7 +332,7 @@ def shard(mesh: Any, data: str | None = "data", model: str | None = "model") -> 
     >>> from weft import models
     >>> rules = models.shard(weft.make_mesh((1, 1), ("data", "model")))
     >>> rules("layers.0.0.attention.query.weight", (2, 8, 8)).spec
-    PartitionSpec(None, 'model', 'data')
+    P(None, 'model', 'data')
     """
 
     def rule(name: str, shape: tuple[int, ...]) -> Any:

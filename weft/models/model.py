@@ -14,7 +14,7 @@ import numpy as np
 import weft
 import weft.numpy as wnp
 from weft import random
-from weft.base.lazy import is_importable, lazy
+from weft.base.lazy import is_importable, load as load_module
 from weft.errors import ArgumentError
 from weft.models import files, tasks
 from weft.models.config import Config
@@ -24,8 +24,6 @@ from weft.models.gguf_files import GgufFile
 from weft.models.preparation import prepare_images, read_settings
 from weft.models.sampling import Sampler
 from weft.models.tokenizer import Tokenizer
-
-hub = lazy("huggingface_hub")
 
 # Files of a folder that a saved model takes over.
 _COMPANIONS = (
@@ -376,6 +374,7 @@ def find_folder(name: str | os.PathLike[str]) -> str:
     if os.path.isdir(path):
         return path
     if path.count("/") == 1 and not path.startswith((".", "/")) and is_importable("huggingface_hub"):
+        hub = load_module("huggingface_hub")
         return str(hub.snapshot_download(path, allow_patterns=["*.json", "*.safetensors", "*.txt", "*.jinja"]))
     raise ArgumentError(
         "A model must be a folder, or with the package huggingface_hub the name of a repository.", received=repr(path)
