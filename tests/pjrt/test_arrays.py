@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import copy
 import gc
 import pickle
@@ -80,6 +81,15 @@ def test_waiting_and_asynchronous_copies(device: Device) -> None:
     w.copy_to_host_async()
     del w  # the copy ends before its memory is freed
     gc.collect()
+
+
+def test_threads_copy_the_same_array(device: Device) -> None:
+    expected = np.arange(50_000, dtype=np.float32)
+    for _ in range(20):
+        x = weft.device_put(expected, device) + 1
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            found = list(pool.map(lambda i, x=x: (i % 2 and x.copy_to_host_async()) or np.asarray(x).sum(), range(16)))
+        assert set(found) == {(expected + 1).sum()}
 
 
 def test_memory_is_freed_with_the_last_reference(device: Device) -> None:

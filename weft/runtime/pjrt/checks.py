@@ -60,8 +60,7 @@ class PendingFlag:
     def check(self) -> None:
         """Wait for the run, and raise the error of a failed check."""
         client = self.flag.client
-        client.start_copy(self.flag, (), np.dtype(np.bool_))
-        if client.finish_copy(self.flag):
+        if client.copy_out(self.flag, (), np.dtype(np.bool_)):
             self.find()
             raise FailedCheckError(
                 "A check of a program must hold on every device; one failed on a plugin's, but not on the CPU.",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import threading
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -11,6 +12,7 @@ import numpy as np
 
 from weft.base import dtypes
 from weft.base.errors import NotSupportedError
+from weft.base.forks import held
 from weft.runtime.pjrt import structs
 from weft.runtime.pjrt.plugin import (
     Plugin,
@@ -87,7 +89,7 @@ class Buffer(Handle):
 
     def __del__(self) -> None:
         if self.host_copy is not None:  # the plugin writes to its array
-            self.client.finish_copy(self)
+            self.client.plugin.await_event(self.host_copy[1])
         super().__del__()
 
 
@@ -115,6 +117,7 @@ class Client:
         handles = read_pointers(found.addressable_devices, found.num_addressable_devices)
         self.devices = tuple(self._describe(handle) for handle in handles)
         self._runs = itertools.count(1)
+        self._copying = held(threading.Lock())
         self.flags: list[Any] = []  # of programs with checks, until they are read
 
     def _describe(self, handle: int) -> Hardware:
@@ -167,9 +170,21 @@ class Client:
         return Buffer(self, sent.buffer)
 
     def start_copy(self, buffer: Buffer, shape: Sequence[int], dtype: np.dtype[Any]) -> None:
-        """Start to copy a buffer to the host, unless that has begun."""
-        if buffer.host_copy is not None:
-            return
+        """Start to copy a buffer to the host for a later `copy_out`, unless that has begun."""
+        with self._copying:
+            if buffer.host_copy is None:
+                buffer.host_copy = self._begin_copy(buffer, shape, dtype)
+
+    def copy_out(self, buffer: Buffer, shape: Sequence[int], dtype: np.dtype[Any]) -> np.ndarray:
+        """Copy a buffer to the host, or wait for the copy that has begun.
+
+        The array must live until the plugin has written it, so no other thread may take or replace the same copy.
+        """
+        with self._copying:
+            begun, buffer.host_copy = buffer.host_copy, None
+        return self._finish_copy(begun or self._begin_copy(buffer, shape, dtype))
+
+    def _begin_copy(self, buffer: Buffer, shape: Sequence[int], dtype: np.dtype[Any]) -> tuple[np.ndarray, int | None]:
         value = np.empty(tuple(shape), dtype)
         words = () if dtype.names is None else (dtype.itemsize // UINT32.itemsize,)
         order = range(value.ndim + len(words))[::-1]
@@ -190,12 +205,10 @@ class Client:
             )
         except PluginError as error:
             raise_for_user(error, self.plugin.name, "The copy of an array to the host")
-        buffer.host_copy = value, started.event
+        return value, started.event
 
-    def finish_copy(self, buffer: Buffer) -> np.ndarray:
-        """Wait for the copy of a buffer to the host, and return it."""
-        assert buffer.host_copy is not None
-        (value, event), buffer.host_copy = buffer.host_copy, None
+    def _finish_copy(self, begun: tuple[np.ndarray, int | None]) -> np.ndarray:
+        value, event = begun
         try:
             self.plugin.await_event(event)
         except PluginError as error:
@@ -206,8 +219,7 @@ class Client:
         """Copy the buffer with a handle, which its owner keeps, to the host."""
         buffer = Buffer(self, handle)
         try:
-            self.start_copy(buffer, shape, dtype)
-            return self.finish_copy(buffer)
+            return self.copy_out(buffer, shape, dtype)
         finally:
             buffer.address = 0  # it is not freed here
 

@@ -83,8 +83,7 @@ class PjrtMemoryBackend:
 
     def copy_to_host(self, memory: Buffer, address: int, shape: Any, dtype: np.dtype) -> np.ndarray:
         client = memory.client
-        client.start_copy(memory, shape, dtype)
-        value = client.finish_copy(memory)
+        value = client.copy_out(memory, shape, dtype)
         value.flags.writeable = False
         self._check_flags(client)
         return value
