@@ -86,6 +86,22 @@ def test_errors_of_a_plugin_are_read_and_freed() -> None:
     plugin.await_event(None)
 
 
+def test_arguments_live_until_a_call_returns() -> None:
+    library = FakeLibrary()
+    seen: list[int] = []
+
+    def destroy(args: Any) -> None:
+        other = [structs.arguments("Event_Destroy")(event=0) for _ in range(1000)]  # memory that was freed is taken
+        seen.append(args.event)
+        del other
+
+    library.define("Event_Destroy", destroy)
+    plugin = Plugin("fake", "fake.so", library)
+    for handle in range(1, 50):
+        plugin.destroy("Event", "event", handle)
+    assert seen == list(range(1, 50))
+
+
 def test_versions_are_negotiated_by_sizes() -> None:
     same = FakeLibrary()
     plugin = Plugin("fake", "fake.so", same)

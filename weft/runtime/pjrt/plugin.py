@@ -109,7 +109,8 @@ class Plugin:
 
     def _discard(self, function: str, field: str, handle: int) -> None:
         call, kind, size = self._find(function)
-        call(ctypes.addressof(kind(struct_size=size, **{field: handle})))
+        arguments = kind(struct_size=size, **{field: handle})  # it must live until the call has returned
+        call(ctypes.addressof(arguments))
 
     def destroy(self, kind: str, field: str, handle: int) -> None:
         """Free an object of the plugin; errors are ignored, since nothing could be done about them."""
