@@ -70,9 +70,7 @@ def select_and_scatter_add(e: Emitter, site: Site, source: Value, x: Value) -> V
     p = site.params
     dilated = any(d != 1 for name in ("base_dilation", "window_dilation") for d in p.get(name) or ())
     wide = dtypes.accumulation_dtype(x.dtype)
-    # A window that is all padding chooses nothing; the operation of StableHLO would choose an element.
-    fits = all(0 <= n < size for size, pad in zip(p["window_dimensions"], p["padding"], strict=True) for n in pad)
-    if not dilated and x.shape and source.dtype == x.dtype and fits:
+    if not dilated and x.shape and source.dtype == x.dtype and min(min(pad) for pad in p["padding"]) >= 0:
         keeps = "GE" if p["select_prim"].name == "ge" else "LE"
         select = e.region([((), wide)] * 2, lambda pair: [e.compare(keeps, pair[0], pair[1])])
         operands = [convert(e, x, wide), convert(e, source, wide), e.scalar(0, wide)]
