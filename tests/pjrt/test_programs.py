@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import pathlib
 import subprocess
 import sys
@@ -156,6 +157,34 @@ def test_control_flow(device: Device) -> None:
 
     x = np.arange(1.0, 4.0, dtype=np.float32)
     assert_trees_close(weft.jit(f)(weft.device_put(x, device)), weft.jit(f)(x))
+
+
+READS = {
+    "slice": lambda x, i, size: lax.dynamic_slice(x, (i,), (size,)),
+    "gather": lambda x, i, size: lax.gather(
+        x, i[None], lax.GatherDimensionNumbers((0,), (), (0,)), (size,), mode="clip"
+    ),
+}
+
+
+@pytest.mark.parametrize("outer", READS)
+@pytest.mark.parametrize("inner", READS)
+def test_slices_of_slices_clamp_each_start(inner: str, outer: str, device: Device) -> None:
+    """XLA makes one slice of two, and clamps the sum of their starts."""
+
+    def read(x, i, j):
+        return READS[outer](READS[inner](x, i, 4), j, 3)
+
+    def write(x, i, j):
+        part = lax.dynamic_update_slice(READS[inner](x, i, 4), -READS[outer](x, j, 3), (j,))
+        return lax.dynamic_update_slice(x, part, (i,))
+
+    x, bounds = np.arange(6, dtype=np.float32), np.arange(-2, 6)
+    there = weft.device_put(x, device)
+    for dtype in (np.int8, np.uint32):
+        for starts in itertools.product(bounds[bounds >= np.iinfo(dtype).min].astype(dtype), repeat=2):
+            for function in map(weft.jit, (read, write)):
+                np.testing.assert_array_equal(function(there, *starts), function(x, *starts))
 
 
 def test_random_numbers_are_the_same(device: Device) -> None:

@@ -26,6 +26,10 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "while": (lambda x: lax.while_loop(lambda c: wnp.sum(c) < 9, lambda c: c * 2, x), (VECTOR,)),
     "branches": (lambda i, x: lax.switch(i, (wnp.sin, wnp.cos), x), (np.int32(1), VECTOR)),
     "index": (lambda x, i: x.at[i].add(1.0)[i], (VECTOR, np.array([2, 9], np.int32))),
+    "slices": (
+        lambda x, i: lax.dynamic_slice(lax.dynamic_slice(x, (i, 0), (2, 4)), (0, i), (2, 3)),
+        (MATRIX, np.int32(1)),
+    ),
     "keys": (lambda seed: weft.random.bits(weft.random.key(seed), (2,)), (np.int32(7),)),
     "sort": (lambda x: lax.top_k(x, 2), (VECTOR,)),
     "pool": (weft.grad(lambda x: wnp.sum(lax.reduce_window(x, -np.inf, lax.max, (2,), (2,), "VALID"))), (VECTOR,)),

@@ -18,7 +18,11 @@ module @jit_index attributes {mhlo.num_partitions = 1 : i32, mhlo.num_replicas =
     %14 = "stablehlo.add"(%arg1, %3) : (tensor<2xi32>, tensor<2xi32>) -> tensor<2xi32>
     %15 = "stablehlo.select"(%13, %14, %arg1) : (tensor<2xi1>, tensor<2xi32>, tensor<2xi32>) -> tensor<2xi32>
     %16 = "stablehlo.broadcast_in_dim"(%15) {broadcast_dimensions = array<i64: 0>} : (tensor<2xi32>) -> tensor<2x1xi32>
-    %17 = "stablehlo.gather"(%12, %16) {dimension_numbers = #stablehlo.gather<offset_dims = [], collapsed_slice_dims = [0], operand_batching_dims = [], start_indices_batching_dims = [], start_index_map = [0], index_vector_dim = 1>, slice_sizes = array<i64: 1>, indices_are_sorted = false} : (tensor<4xf32>, tensor<2x1xi32>) -> tensor<2xf32>
-    return %17 : tensor<2xf32>
+    %17 = "stablehlo.constant"() {value = dense<3> : tensor<1xi32>} : () -> tensor<1xi32>
+    %18 = "stablehlo.broadcast_in_dim"(%17) {broadcast_dimensions = array<i64: 1>} : (tensor<1xi32>) -> tensor<2x1xi32>
+    %19 = "stablehlo.constant"() {value = dense<0> : tensor<2x1xi32>} : () -> tensor<2x1xi32>
+    %20 = "stablehlo.clamp"(%19, %16, %18) : (tensor<2x1xi32>, tensor<2x1xi32>, tensor<2x1xi32>) -> tensor<2x1xi32>
+    %21 = "stablehlo.gather"(%12, %20) {dimension_numbers = #stablehlo.gather<offset_dims = [], collapsed_slice_dims = [0], operand_batching_dims = [], start_indices_batching_dims = [], start_index_map = [0], index_vector_dim = 1>, slice_sizes = array<i64: 1>, indices_are_sorted = false} : (tensor<4xf32>, tensor<2x1xi32>) -> tensor<2xf32>
+    return %21 : tensor<2xf32>
   }
 }

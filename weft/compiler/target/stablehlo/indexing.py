@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -45,7 +46,9 @@ def gather(e: Emitter, site: Site, x: Value, indices: Value) -> Value:
         f"start_index_map = {integers(dnums.start_index_map)}, index_vector_dim = {len(indices.shape) - 1}>, "
         f"slice_sizes = {int64_array(sizes)}, indices_are_sorted = {boolean(p['indices_are_sorted'])}"
     )
-    read = e.op("gather", [x, wide_indices(e, indices)], *site.results[0], attributes)
+    clips = p["mode"] is GatherScatterMode.CLIP
+    starts = clamp_indices(e, indices, limits) if clips else wide_indices(e, indices)
+    read = e.op("gather", [x, starts], *site.results[0], attributes)
     if not fills or not limits:
         return read
     inside = in_bounds(e, indices, limits)
@@ -57,6 +60,16 @@ def wide_indices(e: Emitter, indices: Value) -> Value:
     """Convert short or unsigned indices to int64: they must hold the bounds that they are clamped to."""
     short = dtypes.itemsize_bits(indices.dtype) < 32 or dtypes.kind(indices.dtype) == "u"
     return e.convert(indices, INT64) if short else indices
+
+
+def clamp_indices(e: Emitter, indices: Value, limits: Sequence[int]) -> Value:
+    """Clamp index vectors to the bounds, as `movement.clamp_starts` does the starts of one slice."""
+    indices = wide_indices(e, indices)
+    if not limits:
+        return indices
+    most = np.minimum(limits, np.iinfo(indices.dtype).max).astype(indices.dtype)
+    high = e.broadcast(e.constant(most), indices.shape, [len(indices.shape) - 1])
+    return e.same("clamp", e.full_like(0, indices), indices, high)
 
 
 def in_bounds(e: Emitter, indices: Value, limits: Any) -> Value:
@@ -77,10 +90,8 @@ def scatter(e: Emitter, site: Site, x: Value, indices: Value, updates: Value) ->
         return x
     sizes = window_sizes(len(x.shape), updates.shape, dnums)
     limits = [x.shape[d] - sizes[d] for d in dnums.scatter_dims_to_operand_dims]
-    if p["mode"] is GatherScatterMode.CLIP and limits:
-        wide = e.convert(indices, INT64)
-        most = e.broadcast(e.constant(np.array(limits, np.int64)), wide.shape, [len(wide.shape) - 1])
-        indices = e.same("clamp", e.full_like(0, wide), wide, most)
+    if p["mode"] is GatherScatterMode.CLIP:
+        indices = clamp_indices(e, indices, limits)
     attributes = (
         f"scatter_dimension_numbers = #stablehlo.scatter<update_window_dims = {integers(dnums.update_window_dims)}, "
         f"inserted_window_dims = {integers(dnums.inserted_window_dims)}, "

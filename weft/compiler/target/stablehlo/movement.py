@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from weft.base import dtypes
 from weft.compiler.target.stablehlo.emitter import Emitter, Site, part_rule, rule
-from weft.compiler.target.stablehlo.types import int64_array
+from weft.compiler.target.stablehlo.types import INT32, INT64, int64_array
 from weft.compiler.target.stablehlo.writer import Value
 
 
@@ -119,8 +120,9 @@ def dynamic_slice(e: Emitter, site: Site, x: Value, *starts: Value) -> Value:
     """Write a slice whose start is computed, and clamped."""
     if not starts:
         return x
-    attributes = f"slice_sizes = {int64_array(site.params['slice_sizes'])}"
-    return e.op("dynamic_slice", [x, *same_integers(e, starts)], *site.results[0], attributes)
+    sizes = site.params["slice_sizes"]
+    operands = [x, *clamp_starts(e, starts, x, sizes)]
+    return e.op("dynamic_slice", operands, *site.results[0], f"slice_sizes = {int64_array(sizes)}")
 
 
 @rule("dynamic_update_slice")
@@ -128,16 +130,23 @@ def dynamic_update_slice(e: Emitter, site: Site, x: Value, update: Value, *start
     """Write an update of a slice whose start is computed, and clamped."""
     if not starts:
         return update
-    return e.op("dynamic_update_slice", [x, update, *same_integers(e, starts)], *site.results[0])
+    return e.op("dynamic_update_slice", [x, update, *clamp_starts(e, starts, x, update.shape)], *site.results[0])
 
 
-def same_integers(e: Emitter, starts: Any) -> list[Value]:
-    """Convert indices to one dtype, which StableHLO needs: to int64 if they differ."""
-    found = {x.dtype for x in starts}
-    if len(found) == 1 and dtypes.itemsize_bits(starts[0].dtype) >= 32:
-        return list(starts)
-    narrow = all(dtypes.itemsize_bits(d) < 32 for d in found)
-    return [e.convert(x, np.dtype(np.int32 if narrow else np.int64)) for x in starts]
+def clamp_starts(e: Emitter, starts: Sequence[Value], x: Value, sizes: Sequence[int]) -> list[Value]:
+    """Clamp starts of a slice of x, and convert them to one dtype, which StableHLO needs.
+
+    Its operations clamp too, but XLA adds the starts of a slice of a slice before (docs/design/stablehlo.md).
+    """
+    # Short integers may not hold the bounds.
+    starts = [e.convert(i, INT32) if dtypes.itemsize_bits(i.dtype) < 32 else i for i in starts]
+    common = starts[0].dtype if len({i.dtype for i in starts}) == 1 else INT64
+    result = []
+    for start, total, size in zip(starts, x.shape, sizes, strict=True):
+        most = min(total - size, np.iinfo(start.dtype).max)
+        bounds = e.scalar(0, start.dtype), e.scalar(most, start.dtype)
+        result.append(e.convert(e.same("clamp", bounds[0], start, bounds[1]), common) if most else e.scalar(0, common))
+    return result
 
 
 # ---------------------------------------------------------------------------------------------------------------- keys
