@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import doctest
 import importlib.util
+import io
 import pathlib
+import pkgutil
 import re
 from typing import Any
 
@@ -101,6 +104,40 @@ def test_blocks_run(page: str) -> None:
     names: dict[str, object] = {}
     for i, block in enumerate(found):
         exec(compile(block, f"{page}, block {i}", "exec"), names)
+
+
+RECIPES = ["docs/howto.md", "docs/migrating.md"]
+
+
+@pytest.mark.parametrize("page", RECIPES)
+def test_blocks_print_what_the_page_says(page: str) -> None:
+    """Each block needs the first one only; lines of output begin with `#>`."""
+    first, *others = blocks(page)
+    names: dict[str, object] = {}
+    exec(compile(first, f"{page}, imports", "exec"), names)
+    assert others, f"{page} has no code"
+    for block in others:
+        expected = [line.removeprefix("#> ") for line in block.splitlines() if line.startswith("#> ")]
+        output = io.StringIO()
+        with contextlib.redirect_stdout(output):
+            exec(compile(block, f"{page}: {block.splitlines()[0]}", "exec"), dict(names))
+        assert expected == [line.rstrip() for line in output.getvalue().splitlines()], block
+
+
+@pytest.mark.parametrize("page", RECIPES)
+def test_names_of_pages_exist(page: str) -> None:
+    """Dotted names of Weft in the text, by the imports of the first block (in tables: from the second column on)."""
+    names: dict[str, Any] = {}
+    exec(compile(blocks(page)[0], page, "exec"), names)
+    text = re.sub(r"^```.*?^```", "", (ROOT / page).read_text(), flags=re.DOTALL | re.MULTILINE)
+    text = re.sub(r"^\|.*?\|", "", text, flags=re.MULTILINE)
+    spans = " ".join(re.findall(r"`([^`\n]*)`", text))
+    roots = "|".join(name for name in names if not name.startswith("_") and name != "np")
+    found = set(re.findall(rf"(?<![\w./-])((?:{roots})(?:\.[A-Za-z_]\w*)+)", spans))
+    assert len(found) > 10
+    for name in found:
+        root, _, rest = name.partition(".")
+        pkgutil.resolve_name(f"{names[root].__name__}.{rest}")
 
 
 def test_a_primitive_from_outside_works_under_transformations() -> None:
