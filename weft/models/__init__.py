@@ -7,6 +7,7 @@ from weft.models.files import shard as shard
 from weft.models.model import Model as Model, load as load
 from weft.models.parameters import count_parameters as count_parameters, init as init
 from weft.models.preparation import log_mel as log_mel, prepare_images as prepare_images
+from weft.models.quantization import Quantized as Quantized, dequantize as dequantize, quantize as quantize
 from weft.models.sampling import Sampler as Sampler
 from weft.models.search import beam_search as beam_search, speculate as speculate
 from weft.models.tokenizer import Tokenizer as Tokenizer

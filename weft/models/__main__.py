@@ -49,7 +49,7 @@ def answer(model: Model, messages: list[dict[str, str]], sampler: Sampler, seed:
 
 def chat(args: argparse.Namespace) -> None:
     """Talk with a model until the input ends."""
-    model = load(args.folder, dtype=args.dtype, progress=show_progress)
+    model = load(args.folder, dtype=args.dtype, quantize=args.quantize, progress=show_progress)
     sampler = Sampler(temperature=args.temperature, top_k=args.top_k, top_p=args.top_p, min_p=args.min_p)
     messages = [{"role": "system", "content": args.system}] if args.system else []
     for number in range(sys.maxsize):
@@ -70,6 +70,7 @@ def main(arguments: list[str] | None = None) -> int:
     command = parser.add_subparsers(required=True).add_parser("chat", help="talk with a model in the terminal")
     command.add_argument("folder", help="folder with config.json, safetensors and tokenizer.json")
     command.add_argument("--dtype", default=None, help="dtype of the parameters, such as bfloat16")
+    command.add_argument("--quantize", default=None, help="int8 or int4: quantize the matrices while loading")
     command.add_argument("--system", default="", help="instructions to the model")
     command.add_argument("--max-new-tokens", type=int, default=512)
     command.add_argument("--temperature", type=float, default=0.7, help="0 for the best token")

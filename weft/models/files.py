@@ -216,6 +216,7 @@ def load_params(
     dtype: Any = None,
     sharding: Any = None,
     progress: Callable[[int, int], None] | None = None,
+    convert: Callable[[tuple[str | int, ...], Any], Any] | None = None,
 ) -> tuple[dict[str, Any], Config]:
     """Load the tree of a model from a source of tensors.
 
@@ -226,6 +227,7 @@ def load_params(
         dtype: the dtype of floating-point parameters; by default that of the files.
         sharding: None, a sharding for all arrays, or a function from the dotted name and shape of an array to one.
         progress: a function that is called with the bytes that are loaded and those of all.
+        convert: a function from the keys of an array and the array to what the tree has in its place.
 
     Returns:
         The tree of parameters, and the description without optional parameters that the source does not have.
@@ -247,7 +249,7 @@ def load_params(
         done += int(np.prod(leaf.shape))
         if progress is not None:
             progress(done, total)
-        return array
+        return array if convert is None else convert(leaf.keys, array)
 
     lacks_prefix = needs_prefix(source, FAMILIES[config.family].prefix)
     return build(config, value), replace(config, options={**config.options, "lacks_prefix": lacks_prefix})

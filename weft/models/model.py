@@ -22,6 +22,7 @@ from weft.models.families import read_config, read_json
 from weft.models.generation import Allowed, Decoding, Programs, check_context, check_tokens, pad_prompts, stream_tokens
 from weft.models.gguf_files import GgufFile
 from weft.models.preparation import prepare_images, read_settings
+from weft.models.quantization import check_scheme, has_integers, quantize as quantize_params, quantize_leaf
 from weft.models.sampling import Sampler
 from weft.models.tokenizer import Tokenizer
 
@@ -72,6 +73,18 @@ class Model:
         other.__dict__.update(self.__dict__)
         other.params = params
         return other
+
+    def quantize(self, scheme: str, *, group: int = 64) -> Model:
+        """Return the same model with integers and scales in place of matrices.
+
+        Args:
+            scheme: "int8" or "int4".
+            group: the number of inputs that share a scale in int4.
+
+        Returns:
+            A `Model`, whose parameters are those of `models.quantize`.
+        """
+        return self.replace(quantize_params(self.params, scheme, group=group))
 
     @functools.cached_property
     def tokenizer(self) -> Tokenizer:
@@ -353,6 +366,12 @@ class Model:
             folder: the folder, which is created.
             largest: the most bytes of one file.
         """
+        if has_integers(self.params):
+            raise ArgumentError(
+                "A model must have floating-point parameters to be saved in Hugging Face's layout.",
+                received="quantized parameters",
+                fix="model.replace(models.dequantize(model.params)).save(folder)",
+            )
         folder = os.fspath(folder)
         os.makedirs(folder, exist_ok=True)
         raw = dict(self.config.raw)
@@ -386,6 +405,7 @@ def load(
     *,
     dtype: Any = None,
     sharding: Any = None,
+    quantize: str | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Model:
     """Load a model from a folder in Hugging Face's layout, or from a GGUF file.
@@ -396,6 +416,7 @@ def load(
         dtype: the dtype of floating-point parameters; by default that of the files.
         sharding: None for one device, a sharding for all arrays, or a function from the dotted name and the shape of an
             array to its sharding, such as `models.shard(mesh)`.
+        quantize: "int8" or "int4" to quantize each matrix as it is loaded, see `models.quantize`.
         progress: a function that is called after each array with the number of parameters that are loaded, and that of
             all.
 
@@ -410,6 +431,10 @@ def load(
     >>> models.load(folder)
     Model(gpt2, 3 layers of 8: next token)
     """
+    convert = None
+    if quantize is not None:
+        check_scheme(quantize, 64)
+        convert = functools.partial(quantize_leaf, scheme=quantize)
     path = os.fspath(folder)
     source: files.Source
     if path.endswith(".gguf") and os.path.isfile(path):
@@ -419,5 +444,5 @@ def load(
         path = find_folder(path)
         config = read_config(path)
         source = files.SafetensorsFolder(path)
-    params, config = files.load_params(config, source, path, dtype, sharding, progress)
+    params, config = files.load_params(config, source, path, dtype, sharding, progress, convert)
     return Model(config, params, path if os.path.isdir(path) else os.path.dirname(path))

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-import weft
 import weft.numpy as wnp
 from weft import random
 from weft.models.config import Config, Kind, Tower
+from weft.models.quantization import leaves as list_weights
 
 _LAYER = re.compile(r"^(?:(?P<tower>[a-z]+)\.)?layers\.(?P<layer>\d+)\.(?P<rest>.+)$")
 _EXPERT = re.compile(r"^(?P<head>.*\.experts)\.(?P<expert>\d+)\.(?P<name>\w+)$")
@@ -262,7 +262,7 @@ def count_parameters(params: Any) -> int:
     """Count the numbers in a tree of parameters.
 
     Args:
-        params: a tree of arrays.
+        params: a tree of arrays; a quantized matrix counts as the matrix.
 
     Returns:
         The sum of their sizes.
@@ -272,4 +272,4 @@ def count_parameters(params: Any) -> int:
     >>> models.count_parameters({"a": wnp.ones((2, 3)), "b": wnp.ones(4)})
     10
     """
-    return sum(math.prod(leaf.shape) for leaf in weft.tree.leaves(params))
+    return sum(math.prod(leaf.shape) for leaf in list_weights(params))

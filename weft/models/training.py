@@ -13,6 +13,7 @@ import weft.numpy as wnp
 from weft import nn, random
 from weft.errors import ArgumentError
 from weft.models.model import Model
+from weft.models.quantization import Quantized
 
 
 def next_token_loss(
@@ -169,7 +170,7 @@ def merge_lora(params: Any) -> Any:
         params: parameters with adapters.
 
     Returns:
-        Parameters without adapters that compute the same.
+        Parameters without adapters that compute the same. Quantized matrices that had one are floating-point numbers.
     """
     if isinstance(params, (list, tuple)):
         return [merge_lora(child) for child in params]
@@ -178,7 +179,8 @@ def merge_lora(params: Any) -> Any:
     found = {key: merge_lora(child) for key, child in params.items() if key != "lora"}
     if "lora" in params:
         product = wnp.matmul(params["lora"]["up"], params["lora"]["down"])
-        found["weight"] = params["weight"] + product.astype(params["weight"].dtype)
+        weight = params["weight"].dequantize() if isinstance(params["weight"], Quantized) else params["weight"]
+        found["weight"] = weight + product.astype(weight.dtype)
     return found
 
 

@@ -18,6 +18,7 @@ import weft
 import weft.numpy as wnp
 from weft import lax, nn
 from weft.models.config import Kind, Tower
+from weft.models.quantization import Quantized, multiply_experts, multiply_integers
 
 
 def silu(x: Any) -> Any:
@@ -89,6 +90,8 @@ def project(x: Any, w: dict[str, Any]) -> Any:
 
 def multiply(x: Any, weight: Any) -> Any:
     """Multiply rows by the transpose of a matrix (out, in) in the dtype of the rows."""
+    if isinstance(weight, Quantized):
+        return multiply_integers(x, weight)
     return lax.dot_general(x, weight.astype(x.dtype), (((x.ndim - 1,), (1,)), ((), ())))
 
 
@@ -287,7 +290,7 @@ def mix_experts(x: Any, w: dict[str, Any], tower: Tower) -> Any:
     visitors = rows[order // tower.experts_per_token]
 
     def each(values: Any, name: str) -> Any:
-        return lax.ragged_dot(values, w["experts"][name].astype(values.dtype), sizes)
+        return multiply_experts(values, w["experts"][name], sizes, owners[order])
 
     hidden = ACTIVATIONS[tower.activation](each(visitors, "gate")) * each(visitors, "up")
     parts = each(hidden, "down") * top[order][:, None]
@@ -388,6 +391,8 @@ def encoder_memories(states: Any, params: dict[str, Any], tower: Tower) -> list[
 def token_embeddings(ids: Any, params: dict[str, Any], tower: Tower, positions: Any, types: Any = None) -> Any:
     """Look up the embeddings of tokens, positions and types, and normalize their sum if the tower does."""
     x = params["tokens"]["weight"][ids]
+    if isinstance(x, Quantized):
+        x = x.dequantize()
     if tower.embedding_scale != 1.0:
         x = x * np.array(tower.embedding_scale, x.dtype)
     if tower.positions:
