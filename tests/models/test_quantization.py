@@ -14,6 +14,7 @@ from tests.models.tiny import DECODERS, ENCODERS, PAIRS, SEQUENCES, images, make
 from weft import lax, models
 from weft.errors import ArgumentError
 from weft.models.quantization import FEW_ROWS, Quantized, leaves, multiply_experts, multiply_integers, quantize_leaf
+from weft.sharding import AxisType
 
 SCHEMES = ("int8", "int4")
 KEYS = ("head", "weight")
@@ -210,6 +211,16 @@ def test_files(tmp_path: pathlib.Path) -> None:
         back = small.replace(models.dequantize(small.params))
         back.save(tmp_path / scheme)
         np.testing.assert_array_equal(models.load(tmp_path / scheme)(ids), back(ids))
+
+
+@pytest.mark.parametrize("family", ["qwen3", "qwen3_moe"])
+def test_matrices_stay_on_their_devices(tmp_path: pathlib.Path, family: str) -> None:
+    make(DECODERS[family]).save(tmp_path)
+    mesh = weft.make_mesh((2, 4), ("data", "model"), axis_types=(AxisType.Auto,) * 2)
+    spread = models.load(tmp_path, quantize="int8", sharding=models.shard(mesh))
+    weight = spread.params["layers"][0][0]["attention"]["query"]["weight"]
+    assert weight.values.sharding.shard_shape(weight.shape) != weight.shape
+    np.testing.assert_allclose(spread(tokens(2, 9)), models.load(tmp_path, quantize="int8")(tokens(2, 9)), atol=1e-4)
 
 
 def test_unknown_schemes_are_refused(tmp_path: pathlib.Path) -> None:
