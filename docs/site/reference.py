@@ -178,6 +178,8 @@ ROOT = pathlib.Path(__file__).parents[2]
 NAVIGATION = [
     ("Home", "README.md"),
     ("Tour", "tour/README.md"),
+    ("Twenty questions", "howto.md"),
+    ("Migrating", "migrating.md"),
     ("NVIDIA GPUs", "gpus.md"),
     ("Reference", "reference"),
     ("Differences from JAX", "differences.md"),
