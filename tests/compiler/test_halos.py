@@ -161,19 +161,21 @@ def test_a_network_keeps_its_images_split() -> None:
         loss, by = weft.value_and_grad(lambda p: (network(p, images) ** 2).mean())(params)
         return [p - 0.1 * g for p, g in zip(params, by, strict=True)], loss
 
-    images = weft.device_put(IMAGES, sharding)
+    # Of much smaller ones the last layers are gathered, which is one message in place of two.
+    large = RANDOM.randn(2, 64, 64, 8).astype(onp.float32)
+    images = weft.device_put(large, sharding)
     jitted = weft.jit(step, comm={"all_gather": 0, "all_to_all": 0})
     sent = jitted.lower(params, images).compile().communication
     assert [c.kind for c in sent].count("psum") == 3  # the features' mean, and the gradients of two kernels
     assert {c.kind for c in sent} == {"ppermute", "psum"}
     rows = [c for c in sent if c.kind == "ppermute"]
-    assert all(c.bytes <= IMAGES[:, :2].nbytes for c in rows)  # two rows of all images at most
+    assert all(c.bytes <= large[:, :2].nbytes for c in rows)  # two rows of all images at most
     assert "is split over h (argument); conv_general_dilated at test_halos.py:" in rows[0].reason
     assert rows[0].reason.endswith("reads 1 element before its part along dimension 1")
-    found, expected = jitted(params, images), weft.jit(step)(params, IMAGES)
+    found, expected = jitted(params, images), weft.jit(step)(params, large)
     for y, whole in zip(*map(weft.tree_util.tree_leaves, (found, expected)), strict=True):
         onp.testing.assert_allclose(y, whole, rtol=2e-5, atol=2e-6)
-    planned = weft.plan(step, params, IMAGES, mesh=mesh, in_shardings=(None, sharding))
+    planned = weft.plan(step, params, large, mesh=mesh, in_shardings=(None, sharding))
     assert [(c.kind, c.bytes) for c in planned.communication] == [(c.kind, c.bytes) for c in sent]
     with pytest.raises(CommunicationError, match="ppermute"):
         weft.jit(step, comm={"ppermute": 0}).lower(params, images).compile()
@@ -284,7 +286,7 @@ def test_the_verifier_finds_wrong_halos(seed: Any, monkeypatch: pytest.MonkeyPat
     jaxpr = prepare(weft.make_jaxpr(lambda x: x[1:] + x[:-1])(X))
     original = plan_halo
     monkeypatch.setattr(module, "plan_halo", lambda *args: seed(original(*args)))
-    monkeypatch.setattr("weft.compiler.partition.partition.fits", lambda *args: True)
+    monkeypatch.setattr("weft.compiler.partition.bodies.fits", lambda *args: True)
     monkeypatch.setattr("weft.compiler.partition.propagate.fits", lambda *args: True)
     with enable_checks(True), pytest.raises(InternalError, match="The partitioned program is wrong"):
         partition(jaxpr, {"x": 4}, [(("x",), (), ())], [None])

@@ -225,7 +225,7 @@ def test_what_is_no_mistake() -> None:
 
 def test_what_is_sent_is_said() -> None:
     """A contraction over what is split is summed without a word in JAX; here it is reported, and contracts hold."""
-    options: Any = {"in_shardings": (split(None, "d"), split()), "out_shardings": split("d")}
+    options: Any = {"in_shardings": (split(None, "d"), split("d")), "out_shardings": split("d")}
     compiled = weft.jit(product, **options).lower(ONES, ONES).compile()
     (row,) = compiled.communication
     assert row.kind == "reduce_scatter" and "test_shardings.py" in str(row.line) and "sums over a split" in row.reason

@@ -22,6 +22,8 @@ from weft.ir.kinds import Resharding
 from weft.ir.parts import byte_count
 from weft.ir.types import ArrayType
 from weft.primitives.control.shard_map import shard_map
+from weft.primitives.elementwise.elementwise import Elementwise
+from weft.primitives.families import Indexing
 from weft.primitives.movement.terms import unsum
 from weft.sharding.routes import LATENCY, LINK
 from weft.sharding.spec import UNCONSTRAINED, rename_axes, spec_dims
@@ -31,7 +33,7 @@ from weft.trace.closed import stage_subjaxpr
 MOST_ROUNDS, MOST_ROLES = 2, 4
 # Seconds of a collective without its bytes, where attempts are compared: less than for one that is waited for, since
 # adjacent ones are combined, and those between processes overlap with computation.
-MESSAGE = LATENCY / 5
+MESSAGE = 0.4 * LATENCY
 
 
 @dataclass
@@ -190,7 +192,9 @@ class Attempt:
 
     @cached_property
     def _seconds(self) -> float:
-        sent = sum(row.times * (MESSAGE + row.bytes / LINK) for row in self.log.communication)
+        # Neighbours exchange in both directions at once.
+        latency = (row.times * (MESSAGE / 2 if row.kind == "ppermute" else MESSAGE) for row in self.log.communication)
+        sent = sum(latency) + sum(row.times * row.bytes / LINK for row in self.log.communication)
         return sent + work_seconds(self.result.jaxpr)
 
     def seconds(self) -> float:
@@ -206,8 +210,9 @@ def work_seconds(jaxpr: Jaxpr) -> float:
         if bodies:
             seconds += iterations(equation) * sum(work_seconds(body) for body in bodies)
             continue
-        types = [v.aval for v in (*equation.invars, *equation.outvars) if isinstance(v.aval, ArrayType)]
-        seconds += sum(map(byte_count, types)) / MEMORY
+        if not isinstance(equation.primitive, Indexing | Elementwise):  # those fuse with their readers
+            types = [v.aval for v in (*equation.invars, *equation.outvars) if isinstance(v.aval, ArrayType)]
+            seconds += sum(map(byte_count, types)) / MEMORY
         if equation.outvars and all(isinstance(v.aval, ArrayType) for v in equation.outvars):
             seconds += equation.primitive.flops(equation) / FLOPS
     return seconds
