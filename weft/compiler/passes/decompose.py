@@ -76,7 +76,9 @@ def lookup_definition(definition: Callable[..., Any], equation: Equation) -> Jax
     """Return the definition as a jaxpr of primitives, memoized if the parameters are hashable."""
     types = tuple(a.aval for a in equation.invars)
     try:
-        key = (equation.primitive, types, params_key(equation.params), config.key())
+        # Targets define one operation by functions of their own, often by new closures.
+        origin = getattr(definition, "__module__", None), getattr(definition, "__qualname__", definition)
+        key = (equation.primitive, origin, types, params_key(equation.params), config.key())
         found = _staged.get(key)
     except TypeError:
         return stage_definition(definition, types, equation)
