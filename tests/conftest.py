@@ -150,8 +150,8 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     paths = [path for path in sorted(TESTS.glob("*/test_*.py")) if path.parent.name not in ("peer", "ecosystem")]
     first = len(paths) * int(worker.removeprefix("gw")) // int(workers)
     for path in paths[first:] + paths[:first]:
-        # What cannot be imported, or not without a warning, is reported where it is collected.
-        with contextlib.suppress(Exception), warnings.catch_warnings(action="error"):
+        # What cannot be imported, or not without a warning, or skips itself, is reported where it is collected.
+        with contextlib.suppress(Exception, pytest.skip.Exception), warnings.catch_warnings(action="error"):
             importlib.import_module(f"tests.{path.parent.name}.{path.stem}")
 
 

@@ -59,8 +59,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit code: 0, 2 for a wrong command line, or that of the program that was run.
 
     >>> from weft.cli import main
-    >>> main(["cache", "path"]) in (0, 1)
-    True
+    >>> main(["completion", "zsh"])  # doctest: +ELLIPSIS
+    autoload ...
+    0
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     if words and words[0] in MODULES:

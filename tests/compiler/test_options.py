@@ -22,6 +22,7 @@ READERS = {
     "cache.py": "where code is stored on disk does not change the code",
     "passes/decompose.py": "definitions are traced, and tracing reads settings: they are part of the key of the result",
     "rewrite.py": "the key of results for sub-jaxprs, which passes that trace definitions depend on",
+    "target/stablehlo/module.py": "whether the text is read back, a check that does not change it",
     "target/threads.py": "threads that compile use the same folder for code as the one that starts them",
     "target/cpu/pool.py": "the number of threads that run programs, which no code depends on",
 }

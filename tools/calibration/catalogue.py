@@ -322,6 +322,7 @@ CATALOGUE: dict[str, Constant] = {
     "libraries.present": _SPEC,
     "libraries.own_dtypes": _fixed("dtypes for which benchmarks/matmul_grid.py never found BLAS faster"),
     "libraries.lane_matrix_dtypes": _SPEC,
+    "libraries.lane_matrix_batch": _fixed("the lanes of a register, below which lanes are empty"),
     # -- matrix units
     "matrices.dtypes": _SPEC,
     "matrices.local_bytes": _SPEC,

@@ -20,7 +20,7 @@ from weft.compiler.patterns import operands
 from weft.compiler.rewrite import Match, Rules, everywhere, rewrite, rule
 from weft.compiler.target.target import Target
 from weft.ir.jaxpr import Atom, Jaxpr
-from weft.primitives.contraction.contract import dot_general, free_axes
+from weft.primitives.contraction.contract import free_axes
 
 # Most vectors, and fewest elements and rows of the matrix.
 MOST_VECTORS, LEAST_ELEMENTS, LEAST_FREE = 4, 1 << 16, 64
@@ -89,6 +89,4 @@ RULES = Rules(sum_matmul)
 @everywhere
 def sum_vector_matmuls(jaxpr: Jaxpr, target: Target) -> Jaxpr:
     """Write products of few vectors as sums where groups of threads reduce. Needs: canonical. Keeps: its form."""
-    if not target.group_lanes or not any(e.primitive is dot_general for e in jaxpr.eqns):
-        return jaxpr
-    return rewrite(jaxpr, RULES)
+    return rewrite(jaxpr, RULES) if target.group_lanes else jaxpr

@@ -12,6 +12,7 @@ import numpy as np
 
 from weft.base import dtypes, tree
 from weft.base.errors import ArgumentError, FailedCheckError, FileFormatError
+from weft.base.forks import in_child
 from weft.base.source import user_line
 from weft.checkpointing import tensor_file
 from weft.export.libraries.header import FIRST_CHECK
@@ -183,8 +184,7 @@ def _start_threads(library: ctypes.CDLL, name: str) -> None:
     start, reset = library[f"{name}_pool_start"], library[f"{name}_pool_reset"]
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     start(ctypes.c_int32(count - 1))
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=reset)
+    in_child(reset)
 
 
 def _read_constants(

@@ -18,7 +18,7 @@ import numpy as np
 from weft.base.compile_options import CompileOptions
 from weft.base.errors import NotSupportedError
 from weft.base.lazy import lazy
-from weft.base.memo import Memo
+from weft.base.memo import Memo, cached_property
 from weft.base.spans import measured
 from weft.compiler import cache
 from weft.compiler.target import stablehlo
@@ -69,7 +69,7 @@ class PjrtCompilation:
         if any(donated) and self.options is None:
             self.aliases = tuple(donation_aliases(jaxpr, donated))
 
-    @functools.cached_property
+    @cached_property
     def text(self) -> str:
         """Module in StableHLO."""
         sizes = self.sizes or {}
@@ -79,7 +79,7 @@ class PjrtCompilation:
                 self.emitted, donated=self.aliases, num_partitions=count, axes=sizes, platform=self.platform
             )
 
-    @functools.cached_property
+    @cached_property
     def parts(self) -> tuple[Jaxpr, list[parts.Part]] | None:
         """Program with its calls inlined, and its parts between operations for the host; None if it is one module."""
         try:
@@ -120,7 +120,7 @@ class PjrtExecutable:
         self.holds_arguments = compilation.options is not None
         self._loaded: dict[int, Loaded] = {}
 
-    @functools.cached_property
+    @cached_property
     def part_executables(self) -> list[PjrtExecutable | None]:
         """Executables of the parts of the program; None for operations on the host. Empty if it is one module."""
         found = self.compilation.parts

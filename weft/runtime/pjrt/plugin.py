@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft.base.errors import JaxRuntimeError, NotSupportedError, OutOfMemoryError
+from weft.base.memo import cached_property
 from weft.runtime.pjrt import structs
 
 # The minor version that `structs.py` describes, and the bytes after each struct for fields of later ones.
@@ -129,13 +130,13 @@ class Plugin:
         """Return whether an event has happened."""
         return bool(self("Event_IsReady", event=event).is_ready)
 
-    @functools.cached_property
+    @cached_property
     def fingerprint(self) -> str:
         """Text that differs between builds of the plugin: the size and the time of its library, and its versions."""
         found = os.stat(self.path)
         return f"{self.version} {found.st_size} {found.st_mtime_ns}"
 
-    @functools.cached_property
+    @cached_property
     def attributes(self) -> dict[str, Any]:
         """Attributes of the plugin, such as the versions of XLA and StableHLO."""
         found = self("Plugin_Attributes")
