@@ -21,6 +21,7 @@ from weft.models.config import Config
 from weft.models.families import read_config, read_json
 from weft.models.generation import Allowed, Decoding, Programs, check_context, check_tokens, pad_prompts, stream_tokens
 from weft.models.gguf_files import GgufFile
+from weft.models.once import once
 from weft.models.preparation import prepare_images, read_settings
 from weft.models.quantization import check_scheme, has_integers, quantize as quantize_params, quantize_leaf
 from weft.models.sampling import Sampler
@@ -86,7 +87,7 @@ class Model:
         """
         return self.replace(quantize_params(self.params, scheme, group=group))
 
-    @functools.cached_property
+    @once
     def tokenizer(self) -> Tokenizer:
         """Tokenizer of the folder that the model was loaded from."""
         if self.folder is None:
@@ -144,7 +145,7 @@ class Model:
         result = self._apply(self.params, *arrays, mask=mask, types=types)
         return result[0] if one and self.config.task != "similarity" else result
 
-    @functools.cached_property
+    @once
     def _apply(self) -> Callable[..., Any]:
         return weft.jit(functools.partial(tasks.compute, self.config))
 
@@ -172,7 +173,7 @@ class Model:
         if self.config.task == "similarity":
             vectors = self._text_vectors(self.params, wnp.asarray(ids), None if mask.all() else wnp.asarray(mask))
         elif self.config.task in ("features", "token logits", "labels"):
-            vectors = self._pooled(self.params, wnp.asarray(ids), wnp.asarray(mask), pooling or self._pooling)
+            vectors = self._pool_program(self.params, wnp.asarray(ids), wnp.asarray(mask), pooling or self._pooling)
         else:
             raise ArgumentError("Vectors of texts need an encoder of text.", received=repr(self))
         return tasks.unit_vectors(vectors) if normalize else vectors
@@ -204,22 +205,22 @@ class Model:
         sizes = [tower.image for tower in self.config.towers.values() if tower.image]
         return prepare_images(images, {"size": sizes[0] if sizes else 224, **read_settings(self.folder)})
 
-    @functools.cached_property
+    @once
     def _text_vectors(self) -> Callable[..., Any]:
         return weft.jit(functools.partial(tasks.text_vectors, self.config))
 
-    @functools.cached_property
+    @once
     def _image_vectors(self) -> Callable[..., Any]:
         return weft.jit(functools.partial(tasks.image_vectors, self.config))
 
-    @functools.cached_property
-    def _pooled(self) -> Callable[..., Any]:
+    @once
+    def _pool_program(self) -> Callable[..., Any]:
         def pool(params: Any, ids: Any, mask: Any, pooling: str) -> Any:
             return tasks.pool_states(tasks.text_states(self.config, params, ids, mask), mask, pooling)
 
         return weft.jit(pool, static_argnames="pooling")
 
-    @functools.cached_property
+    @once
     def _pooling(self) -> str:
         path = os.path.join(self.folder or "", "1_Pooling", "config.json")
         settings = read_json(path) if self.folder and os.path.isfile(path) else {}
@@ -243,7 +244,7 @@ class Model:
             return ()
         return (stop,) if isinstance(stop, int) else tuple(stop)
 
-    @functools.cached_property
+    @once
     def _generation(self) -> Mapping[str, Any]:
         path = os.path.join(self.folder or "", "generation_config.json")
         return read_json(path) if self.folder and os.path.isfile(path) else {}
@@ -277,7 +278,7 @@ class Model:
         check_context(ids.shape[1], new, config)
         return Decoding(self.programs, self.params, ids, starts, new, slack, cross)
 
-    @functools.cached_property
+    @once
     def _cross(self) -> Callable[..., Any]:
         return weft.jit(functools.partial(tasks.cross_cache, self.config))
 
