@@ -117,7 +117,7 @@ class Tokenizer:
 
 
 def _refuse(message: str) -> None:
-    raise ArgumentError(f"The chat template refuses these messages: {message}")
+    raise ArgumentError(f"The messages must be those that the chat template accepts; it says: {message}")
 
 
 def _text(token: Any) -> str:
