@@ -29,7 +29,7 @@ from weft.compiler.kernel.transactions import Transactions, count_transactions
 from weft.compiler.program.ir import Call, Launch
 from weft.compiler.target.cuda.targets import hopper
 from weft.ir.jaxpr import constants_to_arguments
-from weft.runtime.cpu import limits as cpu_limits
+from weft.runtime.execution_backend import execution_backend
 
 # More times the least time than this is reported, for cases with more than `LEAST_WORK` seconds of it.
 MOST_TIMES, LEAST_WORK = 3.0, 20e-6
@@ -166,13 +166,12 @@ def main() -> None:
     if options.model:
         report_model(selected)
         return
-    weft.config.update("default_device", weft.devices(options.device)[0])
-    limits = cpu_limits.limits() if options.device == "cpu" else weft.profiler.limits(weft.devices("gpu")[0])
+    device = weft.devices(options.device)[0]
+    weft.config.update("default_device", device)
+    limits = execution_backend(device).limits(device)
     peer = load("jax") if options.peer and installed("jax") else None
     library = load("weft")
-    rows = []
-    for case in selected:
-        rows.append(measure(case, library, limits, peer, rounds=5))
+    rows = [measure(case, library, limits, peer, rounds=5) for case in selected]
     report(rows)
     if options.json:
         content = {"machine": platform.processor() or platform.machine(), "version": weft.__version__}

@@ -90,7 +90,7 @@ def read_line(connection: socket.socket, deadline: float) -> bytes:
         connection.settimeout(max(deadline - time.monotonic(), 0.01))
         byte = connection.recv(1)
         if not byte or len(data) > MOST_LINE:
-            raise ConnectionError("the connection was lost")
+            raise ConnectionError("the connection ended before the whole line had arrived")
         data += byte
     return data
 

@@ -130,7 +130,7 @@ def onnx(
     exported = fun if isinstance(fun, Exported) else export(ensure_jit(fun))(*specs, **keywords)
     if exported.nr_devices > 1:
         raise NotSupportedError(
-            "A model of ONNX runs on one device.",
+            "A function must be for one device to become a model of ONNX.",
             received=f"a program for {exported.nr_devices} devices",
             fix="export the function without shardings",
         )
