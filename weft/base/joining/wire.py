@@ -90,7 +90,7 @@ def read_line(connection: socket.socket, deadline: float) -> bytes:
         connection.settimeout(max(deadline - time.monotonic(), 0.01))
         byte = connection.recv(1)
         if not byte or len(data) > MOST_LINE:
-            raise ConnectionError("the connection ended before the whole line had arrived")
+            raise ConnectionError("the connection must send a whole line; it ended before")
         data += byte
     return data
 
